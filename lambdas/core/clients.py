@@ -1,0 +1,30 @@
+"""AWS clients, made once per function and only where they are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+# Our own retries are in queues and state machines, so the SDK's are few and an unanswered call is given up soon.
+_CONFIG = Config(
+    retries={"mode": "standard", "total_max_attempts": 3},
+    connect_timeout=3,
+    read_timeout=20,
+)
+
+
+def client(service: str) -> Any:
+    return boto3.client(service, config=_CONFIG)  # type: ignore[call-overload]
+
+
+def s3() -> Any:
+    """SigV4 binds the headers of a presigned upload; a regional host keeps a new bucket from redirecting it."""
+    regional = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})
+    return boto3.client("s3", config=_CONFIG.merge(regional))
+
+
+def dynamodb() -> Any:
+    """The client of a resource: it takes and gives plain Python values."""
+    return boto3.resource("dynamodb", config=_CONFIG).meta.client
