@@ -1,0 +1,20 @@
+"""Jobs: the state machine (`machine`) and its table (`store`)."""
+
+from core.jobs.machine import FINAL, STAGES, Job, begin, cancel, complete, fail, step
+from core.jobs.store import Idempotency, JobStore, Snapshot, Submission, fingerprint
+
+__all__ = [
+    "FINAL",
+    "STAGES",
+    "Idempotency",
+    "Job",
+    "JobStore",
+    "Snapshot",
+    "Submission",
+    "begin",
+    "cancel",
+    "complete",
+    "fail",
+    "fingerprint",
+    "step",
+]
