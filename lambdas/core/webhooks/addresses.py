@@ -1,0 +1,81 @@
+"""What kind of place an IP address is.
+
+The ranges follow the IANA special-purpose address registries (RFC 6890) and, for IPv6, admit only 2000::/3.
+The table is our own because what `ipaddress` calls global changes with Python's patch releases.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+class Access(Enum):
+    """Whether webhooks may go there: yes, only where the operator opens it, or never."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+    NEVER = "never"
+
+
+_PRIVATE = {
+    "10.0.0.0/8": "private (RFC 1918)",
+    "100.64.0.0/10": "shared by a carrier (RFC 6598)",
+    "127.0.0.0/8": "loopback",
+    "172.16.0.0/12": "private (RFC 1918)",
+    "192.0.0.0/24": "for IETF protocols",
+    "192.0.2.0/24": "for documentation",
+    "192.168.0.0/16": "private (RFC 1918)",
+    "198.18.0.0/15": "for benchmarks",
+    "198.51.100.0/24": "for documentation",
+    "203.0.113.0/24": "for documentation",
+    "240.0.0.0/4": "reserved",
+    "::1/128": "loopback",
+    "2001:db8::/32": "for documentation",
+    "3fff::/20": "for documentation",
+    "fc00::/7": "private (RFC 4193)",
+    "fec0::/10": "private (RFC 3879)",
+}
+# No setting opens these: they hand out credentials, are no host, or are an IPv4 address in disguise.
+_NEVER = {
+    "0.0.0.0/8": "this host itself",
+    "100.100.100.200/32": "a cloud's metadata service",
+    "168.63.129.16/32": "a cloud's host agent",
+    "169.254.0.0/16": "link-local, where metadata and credentials are served",
+    "192.0.0.192/32": "a cloud's metadata service",
+    "192.88.99.0/24": "a 6to4 relay",
+    "224.0.0.0/4": "multicast",
+    "255.255.255.255/32": "broadcast",
+    "::/0": "not global unicast",
+    "::/96": "IPv4 inside IPv6",
+    "::ffff:0:0/96": "IPv4 inside IPv6",
+    "::ffff:0:0:0/96": "IPv4 inside IPv6",
+    "64:ff9b::/96": "IPv4 inside IPv6 (NAT64)",
+    "64:ff9b:1::/48": "IPv4 inside IPv6 (NAT64)",
+    "2001::/23": "for IETF protocols, IPv4 tunnels among them",
+    "2002::/16": "IPv4 inside IPv6 (6to4)",
+    "fd00:c1::/32": "a cloud's metadata service",
+    "fd00:ec2::/32": "a cloud's metadata and credentials service",
+    "fd20:ce::/32": "a cloud's metadata service",
+    "fe80::/10": "link-local",
+    "ff00::/8": "multicast",
+}
+_PUBLIC = {"0.0.0.0/0": "public", "2000::/3": "public"}
+
+# The most specific range decides, so a hole in a range (::1 in ::/96) needs no code.
+_RANGES: list[tuple[Network, str, Access]] = sorted(
+    (
+        (ip_network(text), what, access)
+        for table, access in ((_PRIVATE, Access.PRIVATE), (_NEVER, Access.NEVER), (_PUBLIC, Access.PUBLIC))
+        for text, what in table.items()
+    ),
+    key=lambda entry: -entry[0].prefixlen,
+)
+
+
+def classify(address: Address) -> tuple[str, Access]:
+    """What the address is, in words that follow "an address that is", and whether it may be reached."""
+    return next((what, access) for network, what, access in _RANGES if address in network)
