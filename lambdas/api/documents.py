@@ -1,0 +1,81 @@
+"""Routes under /documents: what can be found, and its removal."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from aws_lambda_powertools.event_handler import Response
+from aws_lambda_powertools.event_handler.api_gateway import Router
+from aws_lambda_powertools.event_handler.openapi.params import Path
+
+from api.dependencies import DAY_SECONDS, dependencies
+from core.documents.catalog import Document
+from core.errors import NotFound
+from core.http import answer, caller
+from core.models import DocumentPage, DocumentView
+
+router = Router()
+MISSING = "There is no such document. GET /documents lists yours."
+DocumentId = Annotated[str, Path(description="The name that the job gave it, URL-encoded.")]
+
+
+@router.get("/documents", tags=["documents"], summary="Your documents")
+def page() -> Response[DocumentPage]:
+    owner = caller(router, "jobs:read")
+    return answer({"documents": [_view(document) for document in dependencies().catalog.list(owner)]})
+
+
+@router.get("/documents/<document_id>", tags=["documents"], summary="One document")
+def get(document_id: DocumentId) -> Response[DocumentView]:
+    return answer(_view(_find(caller(router, "jobs:read"))))
+
+
+@router.delete(
+    "/documents/<document_id>",
+    tags=["documents"],
+    summary="Make a document unfindable and remove it",
+    responses={204: {"description": "Removed", "content": {}}},
+)
+def delete(document_id: DocumentId) -> Response[Any]:
+    """At once it is found no more; its vectors are removed within minutes. Again is the same as once."""
+    owner = caller(router, "jobs:write")
+    name = next((name for name in _names() if dependencies().catalog.knows(owner, name)), None)
+    if name is None:
+        raise NotFound(MISSING)
+    version = dependencies().catalog.retract(owner, name, seconds=_retention_seconds())
+    message = {"event": "document.deleted", "owner": owner, "document_id": name, "version": version}
+    dependencies().sqs.send_message(
+        QueueUrl=dependencies().config.indexing_queue_url, MessageBody=json.dumps(message), MessageGroupId=owner
+    )
+    return Response(status_code=204, content_type="application/json", body="")
+
+
+# A name may have slashes in it, which no path parameter takes.
+router.get("/documents/.+", include_in_schema=False)(lambda: get(""))
+router.delete("/documents/.+", include_in_schema=False)(lambda: delete(""))
+
+
+def _find(owner: str) -> Document:
+    for name in _names():
+        found = dependencies().catalog.get(owner, name)
+        if found:
+            return found
+    raise NotFound(MISSING)
+
+
+def _names() -> tuple[str, str]:
+    """What the path may name, whether or not the gateway has decoded it."""
+    name = router.current_event["path"].removeprefix("/documents/")
+    return name, unquote(name)
+
+
+def _view(document: Document) -> dict[str, Any]:
+    shown = ("document_id", "version", "job_id", "chunks", "characters", "media_type", "indexed_at")
+    return {name: getattr(document, name) for name in shown} | {"metadata": dict(document.metadata)}
+
+
+def _retention_seconds() -> int:
+    """As long as a job may live that was submitted before the removal."""
+    return dependencies().config.job_retention_days * DAY_SECONDS

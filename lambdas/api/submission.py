@@ -1,0 +1,142 @@
+"""From a valid request to a job that is written: where its text goes, what its webhook is signed with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.dependencies import dependencies
+from core import events, ids
+from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
+from core.jobs import Idempotency, Job, Submission, fingerprint
+from core.models import DocumentInput, JobRequest
+from core.webhooks.guard import check_url
+
+MAX_KEY_CHARACTERS = 255
+MASK = "whsec_…"
+DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS = 86_400, 3_600, 60
+MAX_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """`webhook_secret`: the new secret, a mask where it has been shown before, None without a webhook."""
+
+    submission: Submission
+    webhook_secret: str | None
+
+
+def submit(request: JobRequest, *, owner: str, idempotency_key: str | None, body: Any) -> Accepted:
+    """Write the job. `body` is the JSON as it came, which an idempotency key is bound to."""
+    if request.webhook_url:
+        _check_webhook(request.webhook_url)
+    job_id = ids.new("job")
+    inline = request.input.text is not None
+    source = _store_text(request.input, owner, job_id) if inline else _uploaded(request, owner)
+    job = _draft(
+        job_id,
+        owner=owner,
+        kind=request.kind,
+        input={"document_id": request.input.document_id or job_id, **source},
+        metadata=request.metadata,
+        webhook_url=request.webhook_url,
+        webhook_events=tuple(request.webhook_events or ()),
+    )
+    return write(job, idempotency=_idempotency(idempotency_key, body))
+
+
+def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
+    """Run a job that failed or was canceled again, as a new job of the same input."""
+    if job.status not in ("failed", "canceled"):
+        raise Conflict(f"The job is {job.status}; only a failed or canceled one can be retried.")
+    again = _draft(
+        ids.new("job"),
+        owner=job.owner,
+        kind=job.kind,
+        input=job.input,
+        metadata=job.metadata,
+        webhook_url=job.webhook_url,
+        webhook_events=job.webhook_events,
+        retry_of=job.job_id,
+    )
+    return write(again, idempotency=_idempotency(idempotency_key, {"retry_of": job.job_id}))
+
+
+def write(job: Job, *, idempotency: Idempotency | None) -> Accepted:
+    """One transaction: the job, its first event, its key, and the owner's webhook secret if it is the first."""
+    for _ in range(MAX_TRIES):
+        secret, operations = _first_secret(job)
+        try:
+            submission = dependencies().jobs.submit(job, idempotency=idempotency, also=operations)
+        except ConditionFailed:  # another job of this owner made the secret in the meantime
+            continue
+        except Contended:
+            if idempotency is None:
+                raise
+            raise Conflict("Another request with this Idempotency-Key is being answered. Try again.") from None
+        shown = secret if secret and not submission.replayed else MASK
+        return Accepted(submission, shown if submission.job.webhook_url else None)
+    raise Conflict("Another request is making this owner's webhook secret. Try again.")
+
+
+def _first_secret(job: Job) -> tuple[str | None, Sequence[dict[str, Any]]]:
+    if job.webhook_url is None or dependencies().endpoints.find(job.owner):
+        return None, ()
+    secret, operation = dependencies().endpoints.draft_default(job.owner)
+    return secret, (operation,)
+
+
+def _draft(job_id: str, **facts: Any) -> Job:
+    config, now = dependencies().config, time.time()
+    return Job(
+        job_id=job_id,
+        created_at=events.timestamp(now),
+        updated_at=events.timestamp(now),
+        deadline=events.timestamp(now + config.job_deadline_minutes * MINUTE_SECONDS),
+        expires_at=int(now) + config.job_retention_days * DAY_SECONDS,
+        **facts,
+    )
+
+
+def _idempotency(key: str | None, body: Any) -> Idempotency | None:
+    if key is None:
+        return None
+    if not 1 <= len(key) <= MAX_KEY_CHARACTERS:
+        raise InvalidRequest(f"A key has 1 to {MAX_KEY_CHARACTERS} characters.", field="Idempotency-Key")
+    return Idempotency(key, fingerprint(body), dependencies().config.idempotency_hours * HOUR_SECONDS)
+
+
+def _check_webhook(url: str) -> None:
+    try:
+        check_url(url, dependencies().policy)
+    except Refused as error:
+        raise InvalidRequest(str(error), field="webhook_url") from None
+
+
+def _store_text(document: DocumentInput, owner: str, job_id: str) -> dict[str, Any]:
+    data = (document.text or "").encode()
+    limit = dependencies().config.max_inline_bytes
+    if len(data) > limit:
+        raise PayloadTooLarge(
+            f"The text has {len(data)} bytes, and {limit} can be sent inline. Use POST /uploads.",
+            field="input.text",
+        )
+    key = f"inputs/{owner}/{job_id}"
+    etag = dependencies().blobs.put(key, data, content_type="text/plain; charset=utf-8")
+    return {"source_key": key, "etag": etag, "bytes": len(data)}
+
+
+def _uploaded(request: JobRequest, owner: str) -> dict[str, Any]:
+    """The upload as it is now: its ETag is pinned, so that what is indexed is what was submitted."""
+    key = request.input.s3_key or ""
+    if not key.startswith(f"uploads/{owner}/"):
+        raise InvalidRequest("This is not a key that POST /uploads gave you.", field="input.s3_key")
+    found = dependencies().blobs.head(key)
+    if found is None:
+        raise InvalidRequest("Nothing has been uploaded there yet. PUT the file first.", field="input.s3_key")
+    size, etag = found
+    if size > dependencies().config.max_upload_bytes:
+        raise PayloadTooLarge(f"The file has {size} bytes, more than the limit.", field="input.s3_key")
+    return {"source_key": key, "etag": etag, "bytes": size}

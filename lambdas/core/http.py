@@ -1,0 +1,151 @@
+"""What every HTTP function shares: one resolver, who is calling, and errors as RFC 9457 problem documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aws_lambda_powertools.event_handler import APIGatewayRestResolver, CORSConfig, Response
+from aws_lambda_powertools.event_handler.api_gateway import BaseRouter, Router
+from aws_lambda_powertools.event_handler.exceptions import NotFoundError
+from aws_lambda_powertools.event_handler.openapi.exceptions import (
+    RequestUnsupportedContentType,
+    RequestValidationError,
+)
+
+from core.errors import Forbidden, RequestError, Retryable
+from core.log import logger
+
+PROBLEM_JSON = "application/problem+json"
+MAX_AGE_SECONDS = 3600
+
+
+def resolver(cors_origins: str, *routers: Router) -> APIGatewayRestResolver:
+    """A resolver of these routes that validates what comes in and answers every error as a problem document.
+
+    `cors_origins`: origins whose pages may call, separated by commas; none if empty.
+    """
+    app = APIGatewayRestResolver(
+        enable_validation=True, cors=_cors(cors_origins), json_body_deserializer=_read_json
+    )
+    app.exception_handler(RequestError)(_request_error)
+    app.exception_handler(RequestValidationError)(lambda error: _invalid(error, _media_type(app)))
+    app.exception_handler(RequestUnsupportedContentType)(_not_json)
+    app.exception_handler(RecursionError)(_too_deep)
+    app.exception_handler(Retryable)(_busy)
+    app.exception_handler(Exception)(_unexpected)
+    app.not_found(_no_route)
+    for router in routers:
+        app.include_router(router)
+    return app
+
+
+def caller(router: BaseRouter, scope: str) -> str:
+    """The owner whose key made this call. Raises Forbidden where the key lacks `scope`."""
+    context: Mapping[str, Any] = router.current_event["requestContext"].get("authorizer") or {}
+    if scope not in str(context.get("scopes", "")).split():
+        raise Forbidden(f"This key lacks the scope {scope}. Ask the operator for one that has it.")
+    return str(context["owner"])
+
+
+def root_url(router: BaseRouter) -> str:
+    """Where this API stands, as the caller addressed it, without a slash at the end."""
+    event = router.current_event
+    context = event["requestContext"]
+    headers = {key.lower(): value for key, value in (event.get("headers") or {}).items()}
+    host = headers.get("host") or context["domainName"]
+    scheme = headers.get("x-forwarded-proto", "https")
+    return f"{scheme}://{host}{context['path'].removesuffix(event['path'])}"
+
+
+def answer(body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[Any]:
+    """A JSON answer that no cache keeps, since it belongs to one owner. The route's model checks the body."""
+    return Response(
+        status_code=status,
+        content_type="application/json",
+        body=body,
+        headers={"Cache-Control": "no-store"} | dict(headers or {}),
+    )
+
+
+def problem(
+    status: int, kind: str, detail: str, *, field: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response[str]:
+    """https://www.rfc-editor.org/rfc/rfc9457. `type` is stable; `detail` says what to do."""
+    body = {
+        "type": f"urn:recado:problem:{kind}",
+        "title": kind.replace("_", " "),
+        "status": status,
+        "detail": detail,
+    }
+    return Response(
+        status_code=status,
+        content_type=PROBLEM_JSON,
+        body=json.dumps(body | ({"field": field} if field else {})),
+        headers=dict(headers or {}),
+    )
+
+
+def _cors(origins: str) -> CORSConfig | None:
+    if not origins:
+        return None
+    first, *others = origins.split(",")
+    return CORSConfig(
+        allow_origin=first,
+        extra_origins=others,
+        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Prefer"],
+        expose_headers=["ETag", "Idempotent-Replayed", "Location", "Preference-Applied", "Retry-After"],
+        max_age=MAX_AGE_SECONDS,
+    )
+
+
+def _request_error(error: RequestError) -> Response[str]:
+    return problem(error.status, error.code, str(error), field=error.field)
+
+
+def _read_json(text: str) -> Any:
+    """Python reads no number of more than 4,300 digits, and says so with an error that is not JSON's own."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise json.JSONDecodeError("a number is too long", "", 0) from error
+
+
+def _media_type(app: APIGatewayRestResolver) -> str:
+    return str(app.current_event.headers.get("content-type") or "application/json")
+
+
+def _invalid(error: RequestValidationError, media_type: str) -> Response[str]:
+    """Name the first field that is wrong; its value is not repeated, since it may be somebody's text."""
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    if place[0] == "body" and not media_type.startswith("application/json"):
+        return _not_json(error)  # curl says that JSON is a form, unless it is told
+    inside = place[1:] if first["type"] != "json_invalid" else []
+    field = ".".join(inside or place[:1])
+    return problem(422, "invalid_request", f"{field}: {first['msg']}", field=field)
+
+
+def _not_json(error: Exception) -> Response[str]:
+    detail = "The body must be JSON, sent with the header 'Content-Type: application/json'."
+    return problem(415, "unsupported_media_type", detail, field="Content-Type")
+
+
+def _too_deep(error: RecursionError) -> Response[str]:
+    return problem(422, "invalid_request", "body: nested too deeply", field="body")
+
+
+def _busy(error: Retryable) -> Response[str]:
+    return problem(503, error.code, f"{error} Try again in a moment.", headers={"Retry-After": "1"})
+
+
+def _unexpected(error: Exception) -> Response[str]:
+    logger.exception("request failed", error_type=type(error).__name__)
+    return problem(500, "internal", "Something failed on our side. Try again.")
+
+
+def _no_route(error: NotFoundError) -> Response[str]:
+    return problem(404, "not_found", "There is nothing at this path; see /openapi.json.")
