@@ -1,0 +1,84 @@
+"""Stage 2: the text becomes chunks, in as few batches as a state machine's history can hold."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core import aws, clients, settings
+from core.blobs import Blobs
+from core.documents.chunk import Chunk, chunk
+from core.errors import EmptyDocument, JobClosed
+from core.jobs import JobStore, begin, step
+
+# Each batch is a token iteration of 8 history events, of which an execution may have 25,000:
+# https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
+MAX_BATCHES = 400
+
+
+@dataclass(frozen=True)
+class Settings:
+    jobs_table: str
+    data_bucket: str
+    chunk_size: int
+    chunk_overlap: int
+    chunks_per_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    jobs: JobStore
+    blobs: Blobs
+    config: Settings
+
+
+@functools.cache
+def dependencies() -> Dependencies:
+    config = settings.load(Settings)
+    return Dependencies(
+        JobStore(clients.dynamodb(), config.jobs_table), Blobs(clients.s3(), config.data_bucket), config
+    )
+
+
+@aws.raises_unavailable
+def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
+    jobs, blobs, config = dependencies().jobs, dependencies().blobs, dependencies().config
+    job = jobs.apply(event["job_id"], begin(stage="chunk", lease=event["execution"]))
+    text = blobs.get(event["text_key"]).decode()
+    chunks = list(chunk(text, size=config.chunk_size, overlap=config.chunk_overlap))
+    if not chunks:
+        raise EmptyDocument("The document has no text but white space.")
+    size = batch_size(len(chunks), config.chunks_per_batch)
+    batches = math.ceil(len(chunks) / size)
+    for batch in range(batches):
+        first = batch * size
+        blobs.put(batch_key(job.job_id, batch), _lines(chunks[first : first + size], first))
+    facts = {"chunks": len(chunks), "batches": batches, "characters": len(text)}
+    try:
+        jobs.apply(job.job_id, step(verb="chunked", lease=event["execution"], next_stage="embed", **facts))
+    except JobClosed:  # canceled, and cleaned up after, while the chunks were written
+        blobs.delete(list(blobs.keys(f"work/{job.job_id}/")))
+        raise
+    return facts | {"last_batch": batches - 1}
+
+
+def batch_size(chunks: int, usual: int) -> int:
+    """Chunks per batch: the usual number, and more where that would make too many batches."""
+    return max(usual, math.ceil(chunks / MAX_BATCHES))
+
+
+def batch_key(job_id: str, batch: int) -> str:
+    return f"work/{job_id}/chunks/{batch:04d}.jsonl"
+
+
+def _lines(chunks: Sequence[Chunk], first: int) -> bytes:
+    """One JSON object per line; `chunk` is its number within the document."""
+    return "".join(
+        json.dumps({"chunk": first + i, "text": c.text, "start": c.start, "end": c.end, "heading": c.heading})
+        + "\n"
+        for i, c in enumerate(chunks)
+    ).encode()

@@ -1,0 +1,89 @@
+"""The outbox's reader: new events of the jobs table go to SNS, each with the bytes that were stored.
+
+Order within a job is kept by stopping at the first record that fails: Lambda sends it and the rest again.
+https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from boto3.dynamodb.types import TypeDeserializer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from core import aws, clients, settings
+from core.blobs import Blobs
+from core.events import is_failure
+from core.log import logger
+
+_read = TypeDeserializer().deserialize
+NOT_THE_EVENTS_FAULT = {"AuthorizationError", "AccessDenied", "AccessDeniedException", "NotFound"}
+"""A policy or topic that is amiss: every event would be refused alike, so they wait until it is mended."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    events_topic: str
+    alerts_topic: str
+    data_bucket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    sns: Any
+    parked: Blobs
+    events_topic: str
+    alerts_topic: str
+
+
+@functools.cache
+def dependencies() -> Dependencies:
+    config = settings.load(Settings)
+    parked = Blobs(clients.s3(), config.data_bucket)
+    return Dependencies(clients.client("sns"), parked, config.events_topic, config.alerts_topic)
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    for record in event["Records"]:
+        item = stored(record)
+        try:
+            publish(item)
+        except (BotoCoreError, ClientError) as error:
+            if aws.is_transient(error) or aws.code(error) in NOT_THE_EVENTS_FAULT:
+                logger.warning("publishing stopped", event_id=item["event_id"], reason=aws.code(error))
+                return {"batchItemFailures": [{"itemIdentifier": record["dynamodb"]["SequenceNumber"]}]}
+            park(item, error)
+    return {"batchItemFailures": []}
+
+
+def stored(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The item that a stream record announces, as plain values."""
+    return {key: _read(value) for key, value in record["dynamodb"]["NewImage"].items()}
+
+
+def publish(item: dict[str, Any]) -> None:
+    """Send one stored event to its topics."""
+    send(item, dependencies().events_topic)
+    if is_failure(item["name"]):
+        send(item, dependencies().alerts_topic)
+
+
+def send(item: dict[str, Any], topic: str) -> None:
+    attributes = {"event_type": item["name"], "kind": item["kind"], "owner": item["owner"]}
+    dependencies().sns.publish(
+        TopicArn=topic,
+        Message=item["body"],
+        MessageAttributes={key: {"DataType": "String", "StringValue": value} for key, value in attributes.items()},
+        MessageGroupId=item["owner"],  # fair queues: one owner's flood does not delay the others
+    )
+
+
+def park(item: dict[str, Any], error: Exception) -> None:
+    """Put aside what SNS will never take, so that it blocks nothing; `ops republish` reads it again."""
+    logger.error("event parked", event_id=item["event_id"], reason=aws.code(error))
+    facts = {key: value for key, value in item.items() if key in ("name", "kind", "owner", "event_id", "body")}
+    dependencies().parked.put(f"parked/{item['event_id']}.json", json.dumps(facts).encode())
