@@ -1,0 +1,1 @@
+"""What is deployed: a stack composes and grants, a construct owns one thing."""

@@ -1,0 +1,199 @@
+"""The typed view of cdk.json's context. Nothing else reads a knob, and a wrong value fails at synth, by name."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+# SQS delays a message by 15 minutes at most:
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html
+MAX_SQS_DELAY_SECONDS = 900
+# SQS forgets a message that nobody takes after this long, its default; a job must not count on an older one.
+SQS_RETENTION_MINUTES = 4 * 24 * 60
+RUNTIMES = ("python3.11", "python3.12", "python3.13", "python3.14", "provided.al2023")
+
+
+class ConfigError(ValueError):
+    """A knob in cdk.json, or a `-c` override, has a value that cannot work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One field per knob; cdk.json holds the defaults, docs/configuration.md the explanations."""
+
+    runtime: str
+    architecture: str
+    code_directory: str
+    layers: bool
+    removal_policy: str
+    log_level: str
+    log_retention_days: int
+
+    api_throttle_rate: int
+    api_throttle_burst: int
+    authorizer_cache_seconds: int
+    cors_origins: tuple[str, ...]
+    max_inline_bytes: int
+    max_upload_bytes: int
+    idempotency_hours: int
+    wait_seconds_max: int
+
+    embedding: str
+    embedding_model: str
+    embedding_dimensions: int
+
+    parse_timeout_seconds: int
+    parse_memory_mb: int
+    max_characters: int
+    chunk_size: int
+    chunk_overlap: int
+    chunks_per_batch: int
+    job_deadline_minutes: int
+
+    indexing_concurrency: int
+    embedding_concurrency: int
+    notify_concurrency: int
+    webhooks_concurrency: int
+
+    webhook_schedule_seconds: tuple[int, ...]
+    webhook_timeout_seconds: int
+    webhook_allow_http: bool
+    allow_private_cidrs: tuple[str, ...]
+
+    alert_email: str
+    job_retention_days: int
+    delivery_retention_days: int
+    file_retention_days: int
+
+    def __post_init__(self) -> None:
+        for check in _CHECKS:
+            check(self)
+
+    @classmethod
+    def from_context(cls, get: Callable[[str], Any]) -> Config:
+        """Read every knob through `get` (the CDK node's `try_get_context`)."""
+        return cls(**{field.name: _read(field.name, str(field.type), get(field.name)) for field in fields(cls)})
+
+
+def _read(key: str, annotation: str, value: Any) -> Any:
+    if value is None:
+        raise ConfigError(f"{key}: missing; cdk.json must give it a value")
+    if annotation != "str" and isinstance(value, str):  # `-c key=value` is always text
+        value = _from_text(key, annotation, value)
+    if annotation.startswith("tuple"):
+        return _read_list(key, annotation, value)
+    expected = {"str": str, "int": int, "bool": bool}[annotation]
+    if type(value) is not expected and not (expected is int and isinstance(value, float) and value.is_integer()):
+        raise ConfigError(f"{key}: expected {annotation}, got {value!r}")
+    return expected(value)
+
+
+def _from_text(key: str, annotation: str, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        if annotation.startswith("tuple"):
+            return [part for part in value.split(",") if part]
+        raise ConfigError(f"{key}: expected {annotation}, got {value!r}") from None
+
+
+def _read_list(key: str, annotation: str, value: Any) -> tuple[Any, ...]:
+    item = annotation.removeprefix("tuple[").split(",")[0]
+    values = value if isinstance(value, list) else [value]
+    return tuple(_read(f"{key}[{i}]", item, v) for i, v in enumerate(values))
+
+
+def _one_of(key: str, *allowed: str) -> Callable[[Config], None]:
+    def check(config: Config) -> None:
+        if getattr(config, key) not in allowed:
+            raise ConfigError(f"{key}: {getattr(config, key)!r} is not one of {', '.join(allowed)}")
+
+    return check
+
+
+def _between(key: str, low: int, high: int) -> Callable[[Config], None]:
+    def check(config: Config) -> None:
+        if not low <= getattr(config, key) <= high:
+            raise ConfigError(f"{key}: {getattr(config, key)} is not between {low} and {high}")
+
+    return check
+
+
+def _overlap_is_smaller_than_chunk(config: Config) -> None:
+    if config.chunk_overlap >= config.chunk_size:
+        raise ConfigError(
+            f"chunk_overlap: {config.chunk_overlap} must be smaller than chunk_size ({config.chunk_size})"
+        )
+
+
+def _schedule_fits_the_queue(config: Config) -> None:
+    schedule = config.webhook_schedule_seconds
+    if not schedule or any(not 0 <= wait <= MAX_SQS_DELAY_SECONDS for wait in schedule):
+        raise ConfigError(
+            f"webhook_schedule_seconds: expected waits of 0 to {MAX_SQS_DELAY_SECONDS} s, got {list(schedule)}"
+        )
+
+
+def _networks_are_networks(config: Config) -> None:
+    for cidr in config.allow_private_cidrs:
+        try:
+            ipaddress.ip_network(cidr)
+        except ValueError as error:
+            raise ConfigError(f"allow_private_cidrs: {error}") from None
+
+
+def _origins_are_origins(config: Config) -> None:
+    for origin in config.cors_origins:
+        if not re.fullmatch(r"\*|https?://[A-Za-z0-9.:\[\]-]+", origin):
+            raise ConfigError(f"cors_origins: expected https://host without a path, or *, got {origin!r}")
+
+
+def _email_is_an_address(config: Config) -> None:
+    if config.alert_email and not re.fullmatch(r"[^@\s]+@[^@\s]+", config.alert_email):
+        raise ConfigError(f"alert_email: expected an address, or nothing, got {config.alert_email!r}")
+
+
+def _data_outlives_the_job(config: Config) -> None:
+    for key in ("job_retention_days", "file_retention_days"):
+        if getattr(config, key) * 24 * 60 <= config.job_deadline_minutes:
+            raise ConfigError(f"{key}: {getattr(config, key)} is not longer than job_deadline_minutes")
+
+
+_CHECKS: tuple[Callable[[Config], None], ...] = (
+    _one_of("runtime", *RUNTIMES),
+    _one_of("architecture", "arm64", "x86_64"),
+    _one_of("removal_policy", "retain", "destroy"),
+    _one_of("embedding", "bedrock", "local"),
+    _one_of("log_level", "DEBUG", "INFO", "WARNING", "ERROR"),
+    _between("log_retention_days", 1, 3653),
+    _between("wait_seconds_max", 1, 25),  # the gateway ends a request after 29 s
+    _between("max_inline_bytes", 1, 262_144),
+    _between("max_upload_bytes", 1, 524_288_000),
+    _between("authorizer_cache_seconds", 0, 3600),
+    _between("api_throttle_rate", 1, 10_000),
+    _between("api_throttle_burst", 1, 10_000),
+    _between("idempotency_hours", 1, 24 * 90),
+    _between("embedding_dimensions", 1, 4096),
+    _between("chunk_size", 20, 20_000),
+    _between("chunk_overlap", 0, 10_000),
+    _between("chunks_per_batch", 1, 500),
+    *(_between(f"{queue}_concurrency", 2, 1000) for queue in ("indexing", "embedding", "notify", "webhooks")),
+    _between("job_deadline_minutes", 5, SQS_RETENTION_MINUTES),
+    _between("parse_timeout_seconds", 1, 600),
+    _between("parse_memory_mb", 256, 8_000),
+    _between("max_characters", 1, 100_000_000),
+    _between("webhook_timeout_seconds", 1, 30),
+    _between("job_retention_days", 1, 3650),
+    _between("delivery_retention_days", 1, 3650),
+    _between("file_retention_days", 1, 3650),
+    _overlap_is_smaller_than_chunk,
+    _schedule_fits_the_queue,
+    _networks_are_networks,
+    _origins_are_origins,
+    _email_is_an_address,
+    _data_outlives_the_job,
+)

@@ -1,0 +1,87 @@
+"""The one place where Lambda functions are made, so that all of them are alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from stacks.config import Config
+from stacks.constructs.layers import dependency_layer
+
+IGNORED = ["__pycache__", "*.pyc", ".mypy_cache", "requirements"]
+
+
+class Functions(Construct):
+    """A factory: one code asset, one layer per requirements file, one role and one log group per function."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, config: Config) -> None:
+        super().__init__(scope, construct_id)
+        self._config = config
+        self._runtime = lambda_.Runtime(config.runtime, lambda_.RuntimeFamily.PYTHON)
+        self._architecture = (
+            lambda_.Architecture.ARM_64 if config.architecture == "arm64" else lambda_.Architecture.X86_64
+        )
+        self._code = lambda_.Code.from_asset(str(Path(config.code_directory)), exclude=IGNORED)
+        self._layers: dict[str, lambda_.LayerVersion] = {}
+
+    def create(
+        self,
+        name: str,
+        *,
+        timeout: Duration,
+        memory_mb: int = 512,
+        environment: dict[str, str] | None = None,
+        layers: tuple[str, ...] = (),
+        recursive_loop: lambda_.RecursiveLoop | None = None,
+    ) -> lambda_.Function:
+        """Make function `name`, whose handler is `lambdas/<name>/handler.py`."""
+        construct_id = "".join(part.capitalize() for part in name.split("_"))
+        log_group = logs.LogGroup(
+            self,
+            f"{construct_id}Logs",
+            retention=log_retention(self._config),
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        role = iam.Role(self, f"{construct_id}Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        log_group.grant_write(role)
+        return lambda_.Function(
+            self,
+            construct_id,
+            runtime=self._runtime,
+            architecture=self._architecture,
+            code=self._code,
+            handler=f"{name}.handler.handler",
+            role=role,
+            log_group=log_group,
+            tracing=lambda_.Tracing.ACTIVE,
+            timeout=timeout,
+            memory_size=memory_mb,
+            environment=self._common_environment(name) | (environment or {}),
+            layers=[self._layer(layer) for layer in ("base", *layers)] if self._config.layers else None,
+            recursive_loop=recursive_loop,
+        )
+
+    def _common_environment(self, name: str) -> dict[str, str]:
+        return {"POWERTOOLS_SERVICE_NAME": name, "POWERTOOLS_LOG_LEVEL": self._config.log_level}
+
+    def _layer(self, name: str) -> lambda_.LayerVersion:
+        if name not in self._layers:
+            self._layers[name] = dependency_layer(
+                self, name, runtime=self._runtime, architecture=self._architecture
+            )
+        return self._layers[name]
+
+
+def log_retention(config: Config) -> logs.RetentionDays:
+    """The shortest that CloudWatch offers and that keeps logs at least as long as the configuration says."""
+    names = {
+        1: "ONE_DAY", 3: "THREE_DAYS", 5: "FIVE_DAYS", 7: "ONE_WEEK", 14: "TWO_WEEKS", 30: "ONE_MONTH",
+        60: "TWO_MONTHS", 90: "THREE_MONTHS", 120: "FOUR_MONTHS", 150: "FIVE_MONTHS", 180: "SIX_MONTHS",
+        365: "ONE_YEAR", 731: "TWO_YEARS", 1827: "FIVE_YEARS", 3653: "TEN_YEARS",
+    }  # fmt: skip
+    return logs.RetentionDays[names[min(days for days in names if days >= config.log_retention_days)]]

@@ -1,0 +1,87 @@
+"""A queue with everything that belongs to it. Its numbers follow from the worker; none is typed twice."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_event_sources as sources
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html: six times the function's timeout
+# (plus the batch window), and at least five receives, so that throttled polls do not dead-letter a message.
+VISIBILITY_FACTOR = 6
+MAX_RECEIVES = 5
+DLQ_RETENTION = Duration.days(14)
+
+
+class JobQueue(Construct):
+    """Queue + dead-letter queue + alarm + worker mapping."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        worker: lambda_.Function,
+        max_concurrency: int,
+        batch_size: int = 10,
+        batch_window: Duration | None = None,
+        swept: bool = True,
+    ) -> None:
+        """`swept`: the sweep empties the DLQ; otherwise dead messages stay for an operator to redrive."""
+        super().__init__(scope, construct_id)
+        assert worker.timeout is not None  # noqa: S101 the factory always sets it
+        self.dead_letters = sqs.Queue(
+            self,
+            "DeadLetters",
+            enforce_ssl=True,
+            retention_period=DLQ_RETENTION,
+            visibility_timeout=Duration.minutes(5),
+        )
+        self.queue = sqs.Queue(
+            self,
+            "Queue",
+            enforce_ssl=True,
+            visibility_timeout=_visibility(worker, batch_window),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=MAX_RECEIVES),
+        )
+        worker.add_event_source(
+            _mapping(self.queue, batch_size=batch_size, window=batch_window, max_concurrency=max_concurrency)
+        )
+        self.alarm = self._alarm(swept=swept)
+
+    def _alarm(self, *, swept: bool) -> cloudwatch.Alarm:
+        """A swept DLQ is empty again within a minute, so what counts there is that something was received."""
+        metric = (
+            self.dead_letters.metric_number_of_messages_received(period=Duration.minutes(1))
+            if swept
+            else self.dead_letters.metric_approximate_number_of_messages_visible(period=Duration.minutes(1))
+        )
+        return cloudwatch.Alarm(
+            self,
+            "Alarm",
+            metric=metric,
+            threshold=1,
+            evaluation_periods=1,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            alarm_description=f"{self.node.id}: a message failed {MAX_RECEIVES} times",
+        )
+
+
+def _visibility(worker: lambda_.Function, window: Duration | None = None) -> Duration:
+    timeout = worker.timeout.to_seconds() if worker.timeout else 3
+    return Duration.seconds(VISIBILITY_FACTOR * timeout + (window.to_seconds() if window else 0))
+
+
+def _mapping(
+    queue: sqs.Queue, *, batch_size: int, max_concurrency: int, window: Duration | None = None
+) -> sources.SqsEventSource:
+    return sources.SqsEventSource(
+        queue,
+        batch_size=batch_size,
+        max_batching_window=window if window and window.to_seconds() else None,
+        max_concurrency=max_concurrency,
+        report_batch_item_failures=True,
+    )

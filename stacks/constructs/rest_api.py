@@ -1,0 +1,160 @@
+"""The HTTP front: API Gateway REST API, bearer keys by a Lambda authorizer, problem documents for its errors."""
+
+from __future__ import annotations
+
+import json
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from stacks.config import Config
+from stacks.constructs.functions import log_retention
+
+STAGE = "v1"
+OPEN_PATHS = ("health", "openapi.json", "docs")
+PROBLEM_JSON = "application/problem+json"
+# Gateway response type -> status, problem type, title and what to do.
+GATEWAY_PROBLEMS = {
+    "UNAUTHORIZED": (
+        401,
+        "unauthorized",
+        "Send 'Authorization: Bearer rk_...' with a key that is not revoked.",
+    ),
+    "ACCESS_DENIED": (403, "forbidden", "This key may not make this call."),
+    "THROTTLED": (429, "throttled", "Too many requests. Wait a second, then try again more slowly."),
+    "REQUEST_TOO_LARGE": (413, "payload_too_large", "Send the document through POST /uploads instead."),
+    "MISSING_AUTHENTICATION_TOKEN": (404, "not_found", "There is nothing at this path; see /openapi.json."),
+    "INTEGRATION_TIMEOUT": (504, "timeout", "The answer took too long. Try again."),
+}
+
+
+class RestApi(Construct):
+    """`api` answers everything but what holds a request open (`wait`) and what loads a model (`search`)."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: Config,
+        authorizer: lambda_.Function,
+        api: lambda_.Function,
+        wait: lambda_.Function,
+        search: lambda_.Function,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._authorizer = apigateway.RequestAuthorizer(
+            self,
+            "Keys",
+            handler=authorizer,
+            identity_sources=[apigateway.IdentitySource.header("Authorization")],
+            results_cache_ttl=Duration.seconds(config.authorizer_cache_seconds),
+        )
+        self.rest_api = apigateway.RestApi(
+            self,
+            "Api",
+            rest_api_name="recado",
+            endpoint_types=[apigateway.EndpointType.REGIONAL],
+            deploy_options=self._stage(config),
+            cloud_watch_role=False,
+            default_cors_preflight_options=_cors(config.cors_origins),
+        )
+        self._answer_errors_as_problems(config)
+        self._route(api, wait, search)
+
+    def _stage(self, config: Config) -> apigateway.StageOptions:
+        access_log = logs.LogGroup(
+            self, "AccessLog", retention=log_retention(config), removal_policy=RemovalPolicy.DESTROY
+        )
+        return apigateway.StageOptions(
+            stage_name=STAGE,
+            throttling_rate_limit=config.api_throttle_rate,
+            throttling_burst_limit=config.api_throttle_burst,
+            tracing_enabled=True,
+            access_log_destination=apigateway.LogGroupLogDestination(access_log),
+            # the resource, not the path: a path or query may carry a token
+            access_log_format=apigateway.AccessLogFormat.custom(json.dumps(_ACCESS_LOG)),
+        )
+
+    def _answer_errors_as_problems(self, config: Config) -> None:
+        for name, (status, problem, detail) in GATEWAY_PROBLEMS.items():
+            self._gateway_response(config, name, status, problem, detail)
+        # $context.error.message may quote what the caller sent, a token or half of a JSON among it
+        refused = "The request was refused. Check its method, path and headers; see /openapi.json."
+        self._gateway_response(config, "DEFAULT_4XX", None, "bad_request", refused)
+        self._gateway_response(config, "DEFAULT_5XX", None, "internal", "Something failed on our side. Try again.")
+
+    def _gateway_response(self, config: Config, name: str, status: int | None, problem: str, detail: str) -> None:
+        body = {"type": f"urn:recado:problem:{problem}", "title": problem.replace("_", " "), "detail": detail}
+        template = json.dumps(body | ({"status": status} if status else {}))
+        headers = {"Content-Type": f"'{PROBLEM_JSON}'"}
+        if name == "UNAUTHORIZED":
+            headers["WWW-Authenticate"] = "'Bearer'"
+        if name == "THROTTLED":
+            headers["Retry-After"] = "'1'"
+        if config.cors_origins:
+            headers["Access-Control-Allow-Origin"] = f"'{_allow_origin(config.cors_origins)}'"
+        self.rest_api.add_gateway_response(
+            f"Problem{name}",
+            type=apigateway.ResponseType.of(name),
+            status_code=str(status) if status else None,
+            response_headers=headers,
+            templates={"application/json": template, PROBLEM_JSON: template},
+        )
+
+    def _route(self, api: lambda_.Function, wait: lambda_.Function, search: lambda_.Function) -> None:
+        """Literal resources hide a greedy parent, so each level under /jobs says where the rest goes."""
+        to_api, to_wait, to_search = (
+            apigateway.LambdaIntegration(f, allow_test_invoke=False) for f in (api, wait, search)
+        )
+        root = self.rest_api.root
+        jobs = root.add_resource("jobs")
+        job = jobs.add_resource("{job_id}")
+        for resource in (jobs, job, job.add_resource("{proxy+}"), root.add_resource("{proxy+}")):
+            self._method(resource, "ANY", to_api)
+        self._method(job.add_resource("status"), "ANY", to_wait)
+        self._method(root.add_resource("search"), "ANY", to_search)
+        for path in OPEN_PATHS:
+            root.add_resource(path).add_method("GET", to_api)
+
+    def _method(
+        self, resource: apigateway.IResource, verb: str, integration: apigateway.LambdaIntegration
+    ) -> None:
+        resource.add_method(
+            verb,
+            integration,
+            authorizer=self._authorizer,
+            authorization_type=apigateway.AuthorizationType.CUSTOM,
+        )
+
+
+_ACCESS_LOG = {
+    "request_id": "$context.requestId",
+    "time": "$context.requestTime",
+    "method": "$context.httpMethod",
+    "resource": "$context.resourcePath",
+    "status": "$context.status",
+    "latency_ms": "$context.responseLatency",
+    "owner": "$context.authorizer.owner",
+    "source_ip": "$context.identity.sourceIp",
+    "error": "$context.error.responseType",
+}
+
+
+def _allow_origin(origins: tuple[str, ...]) -> str:
+    """A gateway response is a constant: with several origins only `*` is right for all (no cookie is used)."""
+    return origins[0] if len(origins) == 1 else "*"
+
+
+def _cors(origins: tuple[str, ...]) -> apigateway.CorsOptions | None:
+    if not origins:
+        return None
+    return apigateway.CorsOptions(
+        allow_origins=list(origins),
+        allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match", "prefer"],
+        expose_headers=["etag", "idempotent-replayed", "location", "preference-applied", "retry-after"],
+        max_age=Duration.hours(1),
+    )

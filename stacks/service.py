@@ -1,0 +1,239 @@
+"""ServiceStack: reads like the picture in README.
+
+POST /jobs ▸ api ▸ jobs table ▸ stream ▸ publisher ▸ doc-events ▸ { indexing ▸ state machine, notify ▸ webhooks }
+"""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_event_sources as sources
+from constructs import Construct
+
+from stacks.config import Config
+from stacks.constructs.discarded_records import DiscardedRecords
+from stacks.constructs.document_pipeline import DocumentPipeline, embedding_environment, model_access
+from stacks.constructs.fan_out import FanOut
+from stacks.constructs.functions import Functions
+from stacks.constructs.job_queue import JobQueue
+from stacks.constructs.rest_api import RestApi
+from stacks.constructs.webhooks import Webhooks, outbound_environment
+from stacks.storage import StorageStack
+
+# What the indexing queue hears: a job to start, and jobs after which something must be cleaned up.
+INDEXING_EVENTS = ("document.uploaded", "document.indexed", "document.failed", "document.canceled")
+
+
+class ServiceStack(Stack):
+    """Everything that can be deleted and deployed again without losing a job."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, config: Config, storage: StorageStack, **kwargs: object
+    ) -> None:
+        super().__init__(scope, construct_id, **kwargs)  # type: ignore[arg-type]
+        self._config, self._storage = config, storage
+        self.functions = Functions(self, "Functions", config=config)
+        self.fan_out = FanOut(self, "FanOut", alert_email=config.alert_email)
+        self.pipeline = DocumentPipeline(
+            self, "Document", config=config, functions=self.functions, storage=storage
+        )
+        self.webhooks = Webhooks(self, "Webhooks", config=config, functions=self.functions, storage=storage)
+        self.publisher = self._publisher()
+        self.indexing = self._indexing()
+        self.fan_out.subscribe(self.indexing, event_types=INDEXING_EVENTS)
+        self.fan_out.subscribe(self.webhooks.notify)
+        self.sweep = self._sweep()
+        self.api = self._api()
+        self._raise_alarms()
+        self._end_jobs_whose_execution_ended()
+        self._outputs()
+
+    def _publisher(self) -> lambda_.Function:
+        """The outbox's reader: each new event of the jobs table goes to SNS, in order within a job."""
+        publisher = self.functions.create(
+            "publisher",
+            timeout=Duration.minutes(1),
+            environment={
+                "EVENTS_TOPIC": self.fan_out.events.topic_arn,
+                "ALERTS_TOPIC": self.fan_out.alerts.topic_arn,
+                "DATA_BUCKET": self._storage.data.bucket_name,
+            },
+        )
+        self.fan_out.events.grant_publish(publisher)
+        self.fan_out.alerts.grant_publish(publisher)
+        self._storage.grant_objects(publisher, write=("parked/",))
+        publisher.add_event_source(
+            sources.DynamoEventSource(
+                self._storage.jobs,
+                starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+                batch_size=100,
+                report_batch_item_failures=True,
+                bisect_batch_on_error=True,
+                retry_attempts=1000,  # for about 12 hours: the age is what bounds them
+                max_record_age=Duration.hours(12),
+                on_failure=DiscardedRecords(self._storage),
+                filters=[
+                    lambda_.FilterCriteria.filter(
+                        {
+                            "eventName": lambda_.FilterRule.is_equal("INSERT"),
+                            "dynamodb": {"NewImage": {"entity": {"S": lambda_.FilterRule.is_equal("event")}}},
+                        }
+                    )
+                ],
+            )
+        )
+        return publisher
+
+    def _indexing(self) -> JobQueue:
+        """Starts a document's execution, stops a canceled one, and removes what ended jobs left behind."""
+        indexing = self.functions.create(
+            "indexing",
+            timeout=Duration.minutes(1),
+            environment={
+                "JOBS_TABLE": self._storage.jobs.table_name,
+                "DATA_BUCKET": self._storage.data.bucket_name,
+                "STATE_MACHINE": self.pipeline.state_machine.state_machine_arn,
+            },
+        )
+        machine = self.pipeline.state_machine
+        machine.grant_start_execution(indexing)
+        machine.grant_execution(indexing, "states:DescribeExecution", "states:StopExecution")
+        self._storage.jobs.grant_read_write_data(indexing)
+        self._storage.grant_objects(indexing, delete=("work/", "vectors/"))
+        return JobQueue(self, "Indexing", worker=indexing, max_concurrency=self._config.indexing_concurrency)
+
+    def _sweep(self) -> lambda_.Function:
+        """What Catch cannot see: dead messages and deadlines that have passed, once a minute."""
+        dead = {
+            "INDEXING_DLQ_URL": self.indexing.dead_letters,
+            "EMBEDDING_DLQ_URL": self.pipeline.embedding.dead_letters,
+            "WEBHOOKS_DLQ_URL": self.webhooks.queue.dead_letters,
+        }
+        sweep = self.functions.create(
+            "sweep",
+            timeout=Duration.seconds(50),
+            environment={
+                "JOBS_TABLE": self._storage.jobs.table_name,
+                "DELIVERIES_TABLE": self._storage.deliveries.table_name,
+            }
+            | {key: queue.queue_url for key, queue in dead.items()},
+        )
+        for queue in dead.values():
+            queue.grant_consume_messages(sweep)
+        self._storage.jobs.grant_read_write_data(sweep)
+        self._storage.deliveries.grant_read_write_data(sweep)
+        self.pipeline.state_machine.grant_task_response(sweep)
+        events.Rule(
+            self,
+            "EveryMinute",
+            schedule=events.Schedule.rate(Duration.minutes(1)),
+            targets=[targets.LambdaFunction(sweep, retry_attempts=0)],
+        )
+        return sweep
+
+    def _api(self) -> RestApi:
+        authorizer = self.functions.create(
+            "authorizer",
+            timeout=Duration.seconds(10),
+            environment={"KEYS_TABLE": self._storage.keys.table_name},
+        )
+        self._storage.keys.grant(authorizer, "dynamodb:GetItem")
+        return RestApi(
+            self,
+            "Rest",
+            config=self._config,
+            authorizer=authorizer,
+            api=self._api_function(),
+            wait=self._wait_function(),
+            search=self._search_function(),
+        )
+
+    def _api_function(self) -> lambda_.Function:
+        config, storage = self._config, self._storage
+        api = self.functions.create(
+            "api",
+            timeout=Duration.seconds(29),
+            memory_mb=1024,
+            environment=self._http_environment()
+            | outbound_environment(config)
+            | {
+                "DATA_BUCKET": storage.data.bucket_name,
+                "SECRETS_KEY": storage.secrets_key.key_arn,
+                "JOB_RETENTION_DAYS": str(config.job_retention_days),
+                "JOB_DEADLINE_MINUTES": str(config.job_deadline_minutes),
+                "IDEMPOTENCY_HOURS": str(config.idempotency_hours),
+                "MAX_INLINE_BYTES": str(config.max_inline_bytes),
+                "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
+                "INDEXING_QUEUE_URL": self.indexing.queue.queue_url,
+            },
+        )
+        self.indexing.queue.grant_send_messages(api)
+        storage.jobs.grant_read_write_data(api)
+        storage.grant_objects(api, read=("uploads/",), write=("inputs/", "uploads/"))
+        storage.secrets_key.grant(api, "kms:Encrypt")
+        return api
+
+    def _wait_function(self) -> lambda_.Function:
+        wait = self.functions.create(
+            "wait",
+            timeout=Duration.seconds(29),
+            environment=self._http_environment() | {"WAIT_SECONDS_MAX": str(self._config.wait_seconds_max)},
+        )
+        self._storage.jobs.grant_read_data(wait)
+        return wait
+
+    def _search_function(self) -> lambda_.Function:
+        search = self.functions.create(
+            "search",
+            timeout=Duration.seconds(29),
+            memory_mb=1769,  # one whole vCPU: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
+            layers=("vectors",),
+            environment=self._http_environment()
+            | embedding_environment(self._config)
+            | {"DATA_BUCKET": self._storage.data.bucket_name},
+        )
+        self._storage.jobs.grant_read_data(search)
+        self._storage.grant_objects(search, read=("vectors/",))
+        for function in (search, self.pipeline.embed):
+            for statement in model_access(self._config, self):
+                function.add_to_role_policy(statement)
+        return search
+
+    def _http_environment(self) -> dict[str, str]:
+        return {
+            "JOBS_TABLE": self._storage.jobs.table_name,
+            "CORS_ORIGINS": ",".join(self._config.cors_origins),
+        }
+
+    def _raise_alarms(self) -> None:
+        for queue in (self.indexing, self.pipeline.embedding, self.webhooks.notify, self.webhooks.queue):
+            queue.alarm.add_alarm_action(actions.SnsAction(self.fan_out.alerts))
+
+    def _end_jobs_whose_execution_ended(self) -> None:
+        """TIMED_OUT and ABORTED pass by every Catch; this rule does not."""
+        events.Rule(
+            self,
+            "ExecutionEnded",
+            event_pattern=events.EventPattern(
+                source=["aws.states"],
+                detail_type=["Step Functions Execution Status Change"],
+                detail={
+                    "status": ["FAILED", "TIMED_OUT", "ABORTED"],
+                    "stateMachineArn": [self.pipeline.state_machine.state_machine_arn],
+                },
+            ),
+            targets=[targets.LambdaFunction(self.pipeline.finish)],
+        )
+
+    def _outputs(self) -> None:
+        CfnOutput(self, "ApiUrl", value=self.api.rest_api.url)
+        CfnOutput(self, "KeysTable", value=self._storage.keys.table_name)
+        CfnOutput(self, "JobsTable", value=self._storage.jobs.table_name)
+        CfnOutput(self, "DataBucket", value=self._storage.data.bucket_name)
+        CfnOutput(self, "SecretsKey", value=self._storage.secrets_key.key_arn)
+        CfnOutput(self, "DocEventsTopic", value=self.fan_out.events.topic_arn)
+        CfnOutput(self, "ErrorAlertsTopic", value=self.fan_out.alerts.topic_arn)
+        CfnOutput(self, "StateMachine", value=self.pipeline.state_machine.state_machine_arn)

@@ -1,0 +1,115 @@
+"""StorageStack: what must outlive the service. Deleting the service stack loses nothing that is here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from stacks.config import Config
+
+# What Lambda discards after its last try to read the stream, it keeps under a prefix of its own choice:
+# https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-errors.html
+DISCARDED = "aws/lambda/"
+EXPIRING = ("inputs/", "uploads/", "work/", "parked/", DISCARDED)
+
+
+class StorageStack(Stack):
+    """Tables, the data bucket, and the key that seals webhook secrets."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, config: Config, **kwargs: object) -> None:
+        super().__init__(scope, construct_id, **kwargs)  # type: ignore[arg-type]
+        self._removal = RemovalPolicy.RETAIN if config.removal_policy == "retain" else RemovalPolicy.DESTROY
+        self.jobs = self._jobs_table()
+        self.deliveries = self._table("Deliveries")
+        self.keys = self._table("Keys", sort_key=False)
+        self.data = self._data_bucket(config)
+        self.secrets_key = kms.Key(
+            self,
+            "SecretsKey",
+            description="Seals webhook secrets: the API may encrypt, only the webhook sender may decrypt",
+            enable_key_rotation=True,
+            removal_policy=self._removal,
+        )
+
+    def _table(self, construct_id: str, *, sort_key: bool = True, stream: bool = False) -> dynamodb.Table:
+        string = dynamodb.AttributeType.STRING
+        return dynamodb.Table(
+            self,
+            construct_id,
+            partition_key=dynamodb.Attribute(name="pk", type=string),
+            sort_key=dynamodb.Attribute(name="sk", type=string) if sort_key else None,
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            time_to_live_attribute="expires_at",
+            stream=dynamodb.StreamViewType.NEW_IMAGE if stream else None,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            removal_policy=self._removal,
+        )
+
+    def _jobs_table(self) -> dynamodb.Table:
+        """Both indexes exist from the first day: CloudFormation adds one at a time, and old rows lack keys."""
+        table = self._table("Jobs", stream=True)
+        for name in ("gsi1", "gsi2"):  # gsi1: an owner's jobs by time; gsi2: open jobs by deadline
+            table.add_global_secondary_index(
+                index_name=name,
+                partition_key=dynamodb.Attribute(name=f"{name}pk", type=dynamodb.AttributeType.STRING),
+                sort_key=dynamodb.Attribute(name=f"{name}sk", type=dynamodb.AttributeType.STRING),
+                projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+            )
+        return table
+
+    def _data_bucket(self, config: Config) -> s3.Bucket:
+        """`vectors/` has no expiry: it holds what live documents need, and goes with them."""
+        bucket = s3.Bucket(
+            self,
+            "Data",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            removal_policy=self._removal,
+            cors=[_upload_cors(config.cors_origins)] if config.cors_origins else None,
+        )
+        for prefix in EXPIRING:
+            bucket.add_lifecycle_rule(
+                prefix=prefix,
+                expiration=Duration.days(config.file_retention_days),
+                abort_incomplete_multipart_upload_after=Duration.days(1),
+            )
+        return bucket
+
+    def grant_objects(
+        self,
+        function: iam.IGrantable,
+        *,
+        read: Sequence[str] = (),
+        write: Sequence[str] = (),
+        delete: Sequence[str] = (),
+    ) -> None:
+        """Allow exactly this on objects below these prefixes, and to list the bucket.
+
+        Without the list permission S3 answers 403 for an object that is not there, and 404 could not be told.
+        """
+        iam.Grant.add_to_principal(
+            grantee=function, actions=["s3:ListBucket"], resource_arns=[self.data.bucket_arn]
+        )
+        for action, prefixes in (("s3:GetObject", read), ("s3:PutObject", write), ("s3:DeleteObject", delete)):
+            if prefixes:
+                arns = [self.data.arn_for_objects(f"{prefix}*") for prefix in prefixes]
+                iam.Grant.add_to_principal(grantee=function, actions=[action], resource_arns=arns)
+
+
+def _upload_cors(origins: tuple[str, ...]) -> s3.CorsRule:
+    return s3.CorsRule(
+        allowed_methods=[s3.HttpMethods.PUT],
+        allowed_origins=list(origins),
+        allowed_headers=["content-type", "content-length", "if-none-match"],
+        exposed_headers=["etag"],
+        max_age=3600,
+    )
