@@ -1,0 +1,42 @@
+# The interface for people. Needs make and Python 3.11 or newer; everything else is fetched the first time.
+PYTHON ?= python3
+RECADO = .venv/bin/python -m local
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run up down listen test check package deploy cdk
+
+help:           ## show this
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup:          ## fetch what is needed; does nothing when nothing has changed
+	@$(PYTHON) -m local.setup
+
+run: setup      ## run it here: deploy to a local engine, send a document through it, show what happens
+	@$(RECADO) run $(ARGS)
+
+up: setup       ## start it here and leave it running
+	@$(RECADO) up $(ARGS)
+
+down: setup     ## stop what `up` started
+	@$(RECADO) down $(ARGS)
+
+listen: setup   ## a webhook receiver that verifies and prints what it gets
+	@$(RECADO) listen $(ARGS)
+
+check: setup    ## lint, formatting, types
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+
+test: check     ## all tests (ARGS="-k words", ARGS=tests/unit …)
+	.venv/bin/pytest -n auto --dist loadfile $(ARGS)
+
+package: setup  ## build the layers as AWS gets them and show the size of every function
+	@$(RECADO) package $(ARGS)
+
+deploy: setup   ## deploy to AWS with your credentials (ARGS="--profile name -c key=value")
+	@.venv/bin/python -m local.toolchain deploy --all $(ARGS)
+
+cdk: setup      ## the CDK CLI on this app with your credentials (ARGS=bootstrap, ARGS=diff, ARGS="destroy RecadoService" …)
+	@.venv/bin/python -m local.toolchain $(ARGS)

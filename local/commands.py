@@ -1,0 +1,152 @@
+"""What `make run`, `up`, `down` and `listen` do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+
+from local import deploy, engine, showcase, toolchain
+from local.api import Api
+from local.engine import Engine
+from local.receiver import Received, is_genuine, listening
+
+OWNER = "local"
+UP, RUN = toolchain.WORKSPACE / "up", toolchain.WORKSPACE / "run"
+ENV_FILE = toolchain.WORKSPACE / "env"
+LISTEN_PORT = 8808
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Deploy to an engine of its own, show the main job, and stop."""
+    begin = time.monotonic()
+    with engine.running(RUN) as running:
+        api = _deployed(running, console)
+        console.print(f"  ready after {time.monotonic() - begin:.1f} s\n")
+        try:
+            showcase.show(api, console)
+        except showcase.CheckFailed as failure:
+            console.print(f"[red]This did not hold:[/] {failure}\nThe engine's log: {running.log}")
+            return 1
+    console.print(_WHAT_NEXT)
+    return 0
+
+
+_WHAT_NEXT = """
+[bold]What next[/]
+  make up       leave it running, with a key and three curl lines to paste
+  make listen   a webhook receiver that verifies and prints what it gets
+  make test     prove all of it
+  make deploy   send the same app to your AWS account (see README)
+"""
+
+
+def up(options: argparse.Namespace, console: Console) -> int:
+    """Start, deploy, and leave it running; a second time, deploy what has changed."""
+    running = engine.attach(UP) or engine.start(UP, outlive_us=True)
+    api = _deployed(running, console)
+    lines = {"RECADO_URL": api.url, "RECADO_API_KEY": api.key}
+    ENV_FILE.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
+    ENV_FILE.chmod(0o600)
+    console.print(_CURL.format(env=os.path.relpath(ENV_FILE), port=LISTEN_PORT), highlight=False, soft_wrap=True)
+    return 0
+
+
+_CURL = """
+It runs. Its URL and a key are in [bold]{env}[/]; `make listen` in another terminal shows the webhooks. Paste:
+
+source {env}
+
+curl -sS "$RECADO_URL/jobs" -H "Authorization: Bearer $RECADO_API_KEY" -H "Content-Type: application/json" \\
+  -d '{{"kind": "document", "input": {{"document_id": "notes", "text": "The cellar key hangs behind the door."}},
+       "webhook_url": "http://127.0.0.1:{port}/webhooks"}}'
+
+curl -sS "$RECADO_URL/jobs?limit=3" -H "Authorization: Bearer $RECADO_API_KEY"
+
+curl -sS "$RECADO_URL/search" -H "Authorization: Bearer $RECADO_API_KEY" -H "Content-Type: application/json" \\
+  -d '{{"query": "¿Dónde está la llave del sótano?", "top_k": 1}}'
+"""
+
+
+def down(options: argparse.Namespace, console: Console) -> int:
+    running = engine.attach(UP)
+    if running is None:
+        console.print("Nothing is running.")
+        return 0
+    running.stop()
+    ENV_FILE.unlink(missing_ok=True)
+    console.print("Stopped.")
+    return 0
+
+
+def listen(options: argparse.Namespace, console: Console) -> int:
+    """Receive until Ctrl-C."""
+    running = engine.attach(UP)
+    secret = _secret_reader(running)
+
+    def take(received: Received) -> int:
+        genuine = is_genuine(received, secret())
+        mark = "[green]✓ verified[/]" if genuine else "[red]✗ not verified[/]"
+        console.print(f"{mark}  [bold]{received.event.get('event')}[/]  {received.headers.get('webhook-id')}")
+        console.print_json(received.body.decode())
+        return 204 if genuine else 403
+
+    with listening(take, port=options.port) as url:
+        console.print(f"Listening at [bold]{url}[/]. Ctrl-C ends it.")
+        while True:
+            time.sleep(3600)
+
+
+def _secret_reader(running: Engine | None) -> Callable[[], str]:
+    """The webhook secret: from RECADO_WEBHOOK_SECRET, or from the engine that `up` started."""
+    given = os.environ.get("RECADO_WEBHOOK_SECRET")
+    if given or running is None:
+        return lambda: given or ""
+
+    def read() -> str:
+        _act_on(running)
+        from core import clients
+        from core.webhooks.endpoints import Endpoints, Vault
+        from ops import stack
+
+        parts = stack.outputs("RecadoService")
+        endpoints = Endpoints(
+            clients.dynamodb(), parts["JobsTable"], Vault(clients.client("kms"), parts["SecretsKey"])
+        )
+        endpoint = endpoints.find(OWNER)
+        return endpoints.secret(endpoint) if endpoint else ""
+
+    return read
+
+
+def _deployed(running: Engine, console: Console) -> Api:
+    """The app on this engine, and a key for it."""
+    with console.status("synthesising and deploying with the CDK CLI …"):
+        started = time.monotonic()
+        outputs = deploy.synthesise_and_deploy(running)
+    console.print(f"  deployed to {running.endpoint} in {time.monotonic() - started:.1f} s")
+    return Api(api_url(running, outputs), make_key(running, outputs))
+
+
+def api_url(running: Engine, outputs: dict[str, str]) -> str:
+    """The output is AWS's address; the API's id is its first label."""
+    api_id = outputs["ApiUrl"].removeprefix("https://").partition(".")[0]
+    return running.api_url(api_id, "v1")
+
+
+def make_key(running: Engine, outputs: dict[str, str]) -> str:
+    _act_on(running)
+    from core import clients
+    from core.keys import KeyStore
+
+    token, _ = KeyStore(clients.dynamodb(), outputs["KeysTable"]).create(owner=OWNER, note="made by local")
+    return token
+
+
+def _act_on(running: Engine) -> None:
+    """From now on, AWS is this engine."""
+    os.environ |= running.credentials()

@@ -1,0 +1,118 @@
+"""Starts MiniStack, in its own environment, with five amendments. Run by `local.engine`; imports nothing of ours.
+
+Each amendment says what MiniStack 1.5.33 does without it; the version is pinned, so look again when it changes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socketserver
+import sys
+import threading
+import time
+from collections import defaultdict
+from typing import Any
+
+HOLDS_REQUESTS = "wait."
+STOP_SECONDS = 5
+
+
+def end_with_parent() -> None:
+    """End when whoever started us does, however it ends: its end closes the pipe that is our standard input."""
+
+    def wait() -> None:
+        os.read(0, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(STOP_SECONDS)  # requests and executions in flight can hold up an orderly end for minutes
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def answer_at_once() -> None:
+    """The engine hands a function its event in two small writes, which Nagle's algorithm keeps 40 ms apart."""
+    socketserver.StreamRequestHandler.disable_nagle_algorithm = True
+
+
+def retry_failed_stream_batches() -> None:
+    """The engine ignores `batchItemFailures` of functions on a DynamoDB stream: the records would be lost.
+
+    Here the whole batch comes again after a second. AWS resumes at the lowest failed sequence number; both are
+    at-least-once.
+    """
+    from ministack.services import lambda_svc  # type: ignore[import-not-found]
+
+    execute = lambda_svc._execute_function
+
+    def execute_and_look(function: dict[str, Any], event: Any) -> dict[str, Any]:
+        result: dict[str, Any] = execute(function, event)
+        if _is_stream_batch(event) and _failures(result):
+            body = {"errorType": "BatchItemFailures", "errorMessage": str(_failures(result))}
+            return {**result, "error": True, "body": body}
+        return result
+
+    lambda_svc._execute_function = execute_and_look
+
+
+def _is_stream_batch(event: Any) -> bool:
+    records = event.get("Records") if isinstance(event, dict) else None
+    return isinstance(records, list) and bool(records) and records[0].get("eventSource") == "aws:dynamodb"
+
+
+def _failures(result: dict[str, Any]) -> list[Any]:
+    body = result.get("body")
+    failures: list[Any] = body.get("batchItemFailures") or [] if isinstance(body, dict) else []
+    return failures
+
+
+def share_the_cores() -> None:
+    """The engine starts a process for every concurrent invocation, and eighty at once would starve this machine.
+
+    Here a function has as many as there are cores, and further invocations wait their turn. Not so those that hold
+    a request open: they wait anyway.
+    """
+    from ministack.services import lambda_svc
+
+    dispatch = lambda_svc._execute_function_dispatch
+    turns: dict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(max(2, os.cpu_count() or 2)))
+
+    def dispatch_in_turn(function: dict[str, Any], config: dict[str, Any], *rest: Any) -> Any:
+        if str(config.get("Handler", "")).startswith(HOLDS_REQUESTS):
+            return dispatch(function, config, *rest)
+        with turns[config["FunctionName"]]:
+            return dispatch(function, config, *rest)
+
+    lambda_svc._execute_function_dispatch = dispatch_in_turn
+
+
+def say_where_the_api_stands() -> None:
+    """The engine leaves out what AWS tells a function of its address: the domain, the scheme, the whole path."""
+    from ministack.services import apigateway_v1  # type: ignore[import-not-found]
+
+    build = apigateway_v1._build_lambda_event_v1
+
+    def build_whole(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        event: dict[str, Any] = build(*args, **kwargs)
+        context, headers = event["requestContext"], event["headers"]
+        context["domainName"] = headers.get("host", "")
+        context["path"] = f"/_aws/execute-api/{context['apiId']}{context['path']}"
+        headers.setdefault("x-forwarded-proto", "http")
+        event["multiValueHeaders"].setdefault("x-forwarded-proto", ["http"])
+        return event
+
+    apigateway_v1._build_lambda_event_v1 = build_whole
+
+
+if __name__ == "__main__":
+    answer_at_once()
+    say_where_the_api_stands()
+    share_the_cores()
+    retry_failed_stream_batches()
+    if "--end-with-parent" in sys.argv:
+        sys.argv.remove("--end-with-parent")
+        end_with_parent()
+
+    from ministack.app import main  # type: ignore[import-not-found]
+
+    main()

@@ -1,0 +1,64 @@
+"""`make package`: the functions as AWS gets them, layers included, and how large each is when unpacked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from local import deploy, toolchain
+
+# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html: function and layers, unzipped
+LIMIT_BYTES = 250 * 1024 * 1024
+STACK = "RecadoService"
+
+
+def package(options: argparse.Namespace, console: Console) -> int:
+    """Build for AWS with the defaults of cdk.json; fails if a function is over Lambda's limit."""
+    with console.status("building the layers with pip for Lambda's platform …"):
+        assembly = deploy.synthesise_for_aws(toolchain.WORKSPACE / "package")
+    sizes = function_sizes(assembly)
+    table = Table("function", "code", "layers", "total MB", "of the limit")
+    for name, (code, layers) in sorted(sizes.items()):
+        total = code + sum(layers.values())
+        parts = ", ".join(f"{layer} {_mb(size)}" for layer, size in layers.items())
+        table.add_row(name, _mb(code), parts, _mb(total), f"{total / LIMIT_BYTES:.0%}")
+    console.print(table)
+    return int(any(code + sum(layers.values()) > LIMIT_BYTES for code, layers in sizes.values()))
+
+
+def function_sizes(assembly: Path) -> dict[str, tuple[int, dict[str, int]]]:
+    """Function -> (bytes of code, bytes of each layer)."""
+    resources = json.loads((assembly / f"{STACK}.template.json").read_text())["Resources"]
+    functions = {key: r["Properties"] for key, r in resources.items() if r["Type"] == "AWS::Lambda::Function"}
+    return {
+        properties["Handler"].partition(".")[0]: (
+            _size(assembly, properties["Code"]),
+            {
+                _layer_name(ref): _size(assembly, resources[ref]["Properties"]["Content"])
+                for ref in _layers(properties)
+            },
+        )
+        for properties in functions.values()
+    }
+
+
+def _layers(properties: dict[str, Any]) -> list[str]:
+    return [layer["Ref"] for layer in properties.get("Layers", [])]
+
+
+def _layer_name(logical_id: str) -> str:
+    return logical_id.removeprefix("Functions").partition("Layer")[0].lower()
+
+
+def _size(assembly: Path, location: dict[str, Any]) -> int:
+    folder = assembly / f"asset.{location['S3Key'].removesuffix('.zip')}"
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1_000_000:.1f}"
