@@ -1,0 +1,117 @@
+"""No credentials, no network, reproducible examples for every test; the cloud for those who ask."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_socket
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.support.cloud import Cloud
+
+ROOT = Path(__file__).parent.parent
+REGION = "eu-west-1"
+LOOPBACK = ["127.0.0.1", "::1", "localhost"]
+APP_SOURCES = ("app.py", "cdk.json", "requirements.txt", "stacks", "statemachines")
+
+for variable in [name for name in os.environ if name.startswith("AWS_")]:
+    del os.environ[variable]
+os.environ |= {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_SESSION_TOKEN": "testing",
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_REGION": REGION,
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    # moto does not know the hosts that have the account in their names
+    "AWS_ACCOUNT_ID_ENDPOINT_MODE": "disabled",
+    "POWERTOOLS_LOG_LEVEL": "INFO",
+}
+
+# The cloud runs whole deployments under a clock of its own: deadlines on examples would measure the machine.
+settings.register_profile("local", deadline=None, database=None)
+settings.register_profile("ci", deadline=None, database=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(autouse=True)
+def closed_network(request: pytest.FixtureRequest) -> None:
+    """No sockets; with the marker `enable_socket`, loopback only. End-to-end tests are left alone."""
+    if ROOT / "tests" / "e2e" in request.path.parents:
+        return
+    if request.node.get_closest_marker("enable_socket"):
+        pytest_socket.socket_allow_hosts(LOOPBACK, allow_unix_socket=True)
+    else:
+        pytest_socket.disable_socket(allow_unix_socket=True)
+
+
+@pytest.fixture(scope="session")
+def assembly(pytestconfig: pytest.Config) -> Path:
+    """The synthesised app with the defaults of `cdk.json`, made anew only when its sources have changed."""
+    folder = Path(pytestconfig.cache.mkdir("assembly"))
+    return synthesised(folder, context={})
+
+
+@pytest.fixture(scope="session")
+def deployed_cloud(assembly: Path) -> Cloud:
+    from tests.support.cloud import Cloud
+
+    return Cloud(assembly, source=ROOT / "lambdas")
+
+
+@pytest.fixture
+def cloud(deployed_cloud: Cloud) -> Iterator[Cloud]:
+    """The app in an in-process cloud, empty, at the beginning of its virtual time."""
+    with deployed_cloud.running():
+        yield deployed_cloud
+
+
+def synthesised(folder: Path, context: dict[str, object]) -> Path:
+    """Synthesise with `context` on top of `cdk.json`'s, unless `folder` has it from the same sources."""
+    digest = hashlib.sha256(json.dumps(context, sort_keys=True).encode())
+    for file in app_files():
+        digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    target = folder / digest.hexdigest()[:16]
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / "manifest.json").exists():
+            for old in folder.glob("*/"):
+                shutil.rmtree(old)
+            synthesise(target, context)
+    return target
+
+
+def app_files() -> list[Path]:
+    paths = [ROOT / name for name in APP_SOURCES]
+    files = [file for path in paths for file in (path.rglob("*") if path.is_dir() else [path])]
+    return sorted(file for file in files if file.is_file() and "__pycache__" not in file.parts)
+
+
+def synthesise(target: Path, context: dict[str, object]) -> None:
+    given = json.loads((ROOT / "cdk.json").read_text())["context"]
+    # Layers are not bundled: no test runs them, and it takes a download.
+    given |= {"aws:cdk:bundling-stacks": [], **context}
+    environment = os.environ | {
+        "CDK_OUTDIR": str(target),
+        "CDK_CONTEXT_JSON": json.dumps(given),
+        "CDK_VALIDATION": "false",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.fail(f"synthesis failed:\n{done.stdout}{done.stderr}", pytrace=False)

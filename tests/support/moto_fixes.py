@@ -1,0 +1,122 @@
+"""What moto 5.2 does in a way that tests here cannot live with; tests/integration/cloud has a test for each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from moto.core.exceptions import JsonRESTError
+from moto.core.utils import unix_time
+from moto.dynamodb.models import DynamoDBBackend
+from moto.dynamodb.models.table import Table
+from moto.dynamodb.responses import DynamoHandler
+from moto.sqs.models import Message, Queue, SQSBackend
+from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
+from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName
+from moto.stepfunctions.parser.asl.component.common.error_name.states_error_name import StatesErrorName
+from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration import iteration_worker
+
+from .clock import Clock
+
+TOKEN_SECONDS = 600
+
+
+@contextmanager
+def installed(clock: Clock) -> Iterator[None]:
+    fixes: list[tuple[Any, str, Any]] = [
+        (SQSBackend, "is_message_valid_based_on_retention_period", within_retention),
+        (Queue, "wait_for_messages", lambda queue, timeout: clock.advance(timeout)),
+        (DynamoHandler, "transact_write_items", idempotent(DynamoHandler.transact_write_items, clock)),
+        (DynamoDBBackend, "transact_write_items", rolling_back(DynamoDBBackend.transact_write_items)),
+        (iteration_worker, "CustomErrorName", error_name_of),
+    ]
+    with ExitStack() as patches:
+        for owner, name, fix in fixes:
+            patches.enter_context(mock.patch.object(owner, name, fix))
+        # Tables keep their identity, and a transaction its cost, however much they hold.
+        patches.enter_context(mock.patch.object(Table, "__deepcopy__", lambda table, memo: table, create=True))
+        yield
+
+
+def error_name_of(error_name: str | None) -> ErrorName:
+    """An iteration of a Map may fail by one of the names that States reserves, such as `States.Timeout`."""
+    if error_name and error_name.startswith("States."):
+        return StatesErrorName.from_name(error_name)
+    return CustomErrorName(error_name)
+
+
+def within_retention(backend: SQSBackend, queue_name: str, message: Message) -> bool:
+    """The same as moto's, which computes every attribute of the queue for every message."""
+    retention = int(backend.get_queue(queue_name).message_retention_period)  # type: ignore[attr-defined]
+    return retention + (message.sent_timestamp or 0) / 1000 > unix_time()
+
+
+def idempotent(original: Callable[[DynamoHandler], Any], clock: Clock) -> Callable[[DynamoHandler], Any]:
+    """A transaction with the ClientRequestToken of one in the last ten minutes is not done again."""
+    done: dict[str, tuple[float, Any, Any]] = {}
+
+    def transact(handler: DynamoHandler) -> Any:
+        token, items = handler.body.get("ClientRequestToken"), copy.deepcopy(handler.body["TransactItems"])
+        when, same, answer = done.get(token, (0.0, None, None))
+        if clock.time - when > TOKEN_SECONDS:
+            answer = original(handler)
+            done[token] = (clock.time, items, answer)
+        elif same != items:
+            raise JsonRESTError("IdempotentParameterMismatchException", "The parameters differ")
+        return answer
+
+    return transact
+
+
+def rolling_back(original: Callable[..., None]) -> Callable[..., None]:
+    """Undo a failed transaction item by item; moto copies whole tables and streams before each one."""
+
+    def transact(backend: DynamoDBBackend, transact_items: list[dict[str, Any]]) -> None:
+        undo = [memento(backend, operation) for item in transact_items for operation in item.values()]
+        try:
+            original(backend, transact_items)
+        except BaseException:
+            for restore in reversed(undo):
+                restore()
+            raise
+
+    return transact
+
+
+def memento(backend: DynamoDBBackend, operation: dict[str, Any]) -> Callable[[], None]:
+    """Returns what puts the item and the stream back as they are now."""
+    table = backend.tables.get(operation["TableName"].rsplit("/", 1)[-1])
+    if table is None:
+        return lambda: None
+    source = operation.get("Key") or operation.get("Item") or {}
+    key = {name: source[name] for name in table.table_key_attrs if name in source}
+    if len(key) != len(table.table_key_attrs):
+        return lambda: None
+    before = copy.deepcopy(backend.get_item(table.name, key))
+    length = len(table.stream_shard.items) if table.stream_shard else 0
+
+    def restore() -> None:
+        put_back(backend, table, key, before)
+        if table.stream_shard:
+            del table.stream_shard.items[length:]
+
+    return restore
+
+
+def put_back(backend: DynamoDBBackend, table: Table, key: dict[str, Any], before: Any) -> None:
+    item: Any = before or backend.get_item(table.name, key)
+    if item is None:
+        return
+    if table.range_key_attr is None:
+        if before is None:
+            del table.items[item.hash_key]
+        else:
+            table.items[item.hash_key] = before
+        return
+    if before is None:
+        del table.items[item.hash_key][item.range_key]
+    else:
+        table.items[item.hash_key][item.range_key] = before

@@ -1,0 +1,156 @@
+"""Whether the roles in the template allow the calls that functions have made. moto itself allows everything.
+
+Only identity policies are read, and conditions count as met where they allow and as unmet where they deny: this
+finds grants that are missing, and proves nothing about conditions, key policies or bucket policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .calls import Call
+from .deployment import Deployment
+from .functions import ACCOUNT, REGION
+from .gateway import covers, listed
+
+# An action and the resource that it is about, for each thing that a call does.
+Need = tuple[str, str]
+WRITES = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
+S3_ACTIONS = {
+    "HeadObject": "GetObject",
+    "DeleteObjects": "DeleteObject",
+    "ListObjectsV2": "ListBucket",
+    "ListObjects": "ListBucket",
+    "HeadBucket": "ListBucket",
+    "CopyObject": "PutObject",
+    "CreateMultipartUpload": "PutObject",
+    "UploadPart": "PutObject",
+    "CompleteMultipartUpload": "PutObject",
+}
+
+
+def arn(service: str, name: str) -> str:
+    return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{name}"
+
+
+def dynamodb(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    if operation in ("TransactWriteItems", "TransactGetItems"):
+        for item in params["TransactItems"]:
+            ((kind, part),) = item.items()
+            yield f"dynamodb:{WRITES.get(kind, 'GetItem')}", table(part["TableName"])
+    elif operation in ("BatchGetItem", "BatchWriteItem"):
+        for name in params["RequestItems"]:
+            yield f"dynamodb:{operation}", table(name)
+    else:
+        index = f"/index/{params['IndexName']}" if "IndexName" in params else ""
+        yield f"dynamodb:{operation}", table(params["TableName"]) + index
+
+
+def table(name: str) -> str:
+    return name if name.startswith("arn:") else arn("dynamodb", f"table/{name}")
+
+
+def s3(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    action = S3_ACTIONS.get(operation, operation)
+    keys = [item["Key"] for item in params.get("Delete", {}).get("Objects", [])] or [params.get("Key")]
+    for key in keys:
+        below = f"/{key}" if key is not None else ""
+        yield f"s3:{action}", f"arn:aws:s3:::{params['Bucket']}{below}"
+    if "CopySource" in params:
+        source = params["CopySource"]
+        yield "s3:GetObject", f"arn:aws:s3:::{source['Bucket']}/{source['Key']}"
+
+
+def sqs(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    yield f"sqs:{operation.removesuffix('Batch')}", arn("sqs", params["QueueUrl"].rsplit("/", 1)[1])
+
+
+def sns(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    yield f"sns:{operation.removesuffix('Batch')}", params["TopicArn"]
+
+
+def states(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    # A token does not tell its machine.
+    yield f"states:{operation}", params.get("stateMachineArn") or params.get("executionArn") or "*"
+
+
+def kms(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    # Decrypt finds its key in the ciphertext.
+    yield f"kms:{operation}", params.get("KeyId", "*")
+
+
+def bedrock(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    yield f"bedrock:{operation}", f"arn:aws:bedrock:{REGION}::foundation-model/{params['modelId']}"
+
+
+def events(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    for entry in params["Entries"]:
+        yield "events:PutEvents", arn("events", f"event-bus/{entry.get('EventBusName', 'default')}")
+
+
+def lambda_(operation: str, params: dict[str, Any]) -> Iterator[Need]:
+    name = params["FunctionName"]
+    yield "lambda:InvokeFunction", name if name.startswith("arn:") else arn("lambda", f"function:{name}")
+
+
+SERVICES: dict[str, Callable[[str, dict[str, Any]], Iterator[Need]]] = {
+    "bedrock-runtime": bedrock,
+    "dynamodb": dynamodb,
+    "events": events,
+    "kms": kms,
+    "lambda": lambda_,
+    "s3": s3,
+    "sns": sns,
+    "sqs": sqs,
+    "stepfunctions": states,
+}
+
+
+def needs(call: Call) -> Iterator[Need]:
+    if call.service not in SERVICES:
+        raise LookupError(f"{call.function} calls {call.action}, and SERVICES does not say what that needs")
+    return SERVICES[call.service](call.operation, call.params)
+
+
+class Permissions:
+    """The statements of each function's role, by the first part of its handler."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        policies = self._policies(deployment)
+        self._statements = {
+            resource.properties["Handler"].split(".")[0]: policies.get(
+                resource.properties["Role"].rsplit("/", 1)[1], []
+            )
+            for resource in deployment.of("AWS::Lambda::Function")
+        }
+
+    def denied(self, calls: Iterable[Call]) -> list[str]:
+        found = {
+            f"{call.function}: {action} on {resource}"
+            for call in calls
+            if call.function
+            for action, resource in needs(call)
+            if not self._allows(call.function, action, resource)
+        }
+        return sorted(found)
+
+    def _policies(self, deployment: Deployment) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for role in deployment.of("AWS::IAM::Role"):
+            documents = [policy["PolicyDocument"] for policy in role.properties.get("Policies", [])]
+            found[role.reference] = [one for document in documents for one in document["Statement"]]
+        for policy in deployment.of("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+            for role_name in policy.properties.get("Roles", []):
+                found[role_name] += policy.properties["PolicyDocument"]["Statement"]
+        return found
+
+    def _allows(self, function: str, action: str, resource: str) -> bool:
+        effects = {
+            statement["Effect"]
+            for statement in self._statements[function]
+            if not (statement["Effect"] == "Deny" and "Condition" in statement)
+            and any(covers(pattern, action) for pattern in listed(statement.get("Action", [])))
+            and any(resource == "*" or covers(pattern, resource) for pattern in listed(statement["Resource"]))
+        }
+        return effects == {"Allow"}

@@ -1,0 +1,396 @@
+"""A small cloud assembly of its own, with functions that do what a test says: for tests of the cloud itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .cloud import Cloud
+
+Script = Callable[[Any, Any], Any]
+FUNCTIONS = ("worker", "reader", "step", "ended", "sweeper", "web", "guard")
+HANDLER = """from cloud_sample import run
+
+
+def handler(event, context):
+    return run({name!r}, event, context)
+"""
+SHARED = """import functools
+import os
+
+scripts = {}
+
+
+def run(name, event, context):
+    return scripts[name](event, context)
+
+
+@functools.cache
+def settings():
+    return dict(os.environ)
+"""
+
+
+def getatt(logical_id: str, attribute: str = "Arn") -> dict[str, Any]:
+    return {"Fn::GetAtt": [logical_id, attribute]}
+
+
+def imported(name: str) -> dict[str, Any]:
+    return {"Fn::ImportValue": f"SampleStorage:{name}"}
+
+
+def invocation(logical_id: str) -> dict[str, Any]:
+    path = ["arn:aws:apigateway:eu-west-1:lambda:path/2015-03-31/functions/", getatt(logical_id), "/invocations"]
+    return {"Fn::Join": ["", path]}
+
+
+STORAGE: dict[str, Any] = {
+    "Resources": {
+        "Table": {
+            "Type": "AWS::DynamoDB::Table",
+            "Properties": {
+                "KeySchema": [
+                    {"AttributeName": "pk", "KeyType": "HASH"},
+                    {"AttributeName": "sk", "KeyType": "RANGE"},
+                ],
+                "AttributeDefinitions": [
+                    {"AttributeName": "pk", "AttributeType": "S"},
+                    {"AttributeName": "sk", "AttributeType": "S"},
+                ],
+                "BillingMode": "PAY_PER_REQUEST",
+                "StreamSpecification": {"StreamViewType": "NEW_IMAGE"},
+                "TimeToLiveSpecification": {"AttributeName": "expires_at", "Enabled": True},
+            },
+        },
+        "Bucket": {"Type": "AWS::S3::Bucket"},
+        "Key": {"Type": "AWS::KMS::Key", "Properties": {"EnableKeyRotation": True, "KeyPolicy": {}}},
+        "Alias": {
+            "Type": "AWS::KMS::Alias",
+            "Properties": {"AliasName": "alias/sample", "TargetKeyId": getatt("Key")},
+        },
+    },
+    "Outputs": {
+        name: {"Value": value, "Export": {"Name": f"SampleStorage:{name}"}}
+        for name, value in {
+            "TableName": {"Ref": "Table"},
+            "StreamArn": getatt("Table", "StreamArn"),
+            "BucketArn": getatt("Bucket"),
+        }.items()
+    },
+}
+
+
+def functions() -> dict[str, Any]:
+    allowed = {"Effect": "Allow", "Action": "dynamodb:Put*", "Resource": "arn:aws:dynamodb:*:*:table/Sample*"}
+    policy = {"PolicyName": "p", "PolicyDocument": {"Statement": [allowed]}, "Roles": [{"Ref": "Role"}]}
+    role: dict[str, Any] = {"AssumeRolePolicyDocument": {"Statement": []}}
+    made: dict[str, Any] = {
+        "Role": {"Type": "AWS::IAM::Role", "Properties": role},
+        "Policy": {"Type": "AWS::IAM::Policy", "Properties": policy},
+    }
+    for name in FUNCTIONS:
+        made[name.title()] = {
+            "Type": "AWS::Lambda::Function",
+            "Properties": {
+                "Handler": f"sample_{name}.handler.handler",
+                "Runtime": "python3.13",
+                "Role": getatt("Role"),
+                "Timeout": 30,
+                "Code": {"S3Bucket": {"Fn::Sub": "assets-${AWS::AccountId}"}, "S3Key": "code.zip"},
+                "Environment": {"Variables": {"TABLE": imported("TableName"), "NAME": name}},
+            },
+        }
+    return made
+
+
+def messaging() -> dict[str, Any]:
+    return {
+        "Topic": {"Type": "AWS::SNS::Topic"},
+        "Dead": {"Type": "AWS::SQS::Queue"},
+        "Queue": {
+            "Type": "AWS::SQS::Queue",
+            "Properties": {
+                "VisibilityTimeout": 180,
+                "RedrivePolicy": {"deadLetterTargetArn": getatt("Dead"), "maxReceiveCount": 5},
+            },
+        },
+        "Subscription": {
+            "Type": "AWS::SNS::Subscription",
+            "Properties": {
+                "TopicArn": {"Ref": "Topic"},
+                "Protocol": "sqs",
+                "Endpoint": getatt("Queue"),
+                "RawMessageDelivery": True,
+                "FilterPolicy": {"kind": ["wanted"]},
+            },
+        },
+        "QueueMapping": {
+            "Type": "AWS::Lambda::EventSourceMapping",
+            "Properties": {
+                "EventSourceArn": getatt("Queue"),
+                "FunctionName": {"Ref": "Worker"},
+                "BatchSize": 4,
+                "FunctionResponseTypes": ["ReportBatchItemFailures"],
+                "ScalingConfig": {"MaximumConcurrency": 2},
+            },
+        },
+        "StreamMapping": {
+            "Type": "AWS::Lambda::EventSourceMapping",
+            "Properties": {
+                "EventSourceArn": imported("StreamArn"),
+                "FunctionName": {"Ref": "Reader"},
+                "BatchSize": 4,
+                "StartingPosition": "TRIM_HORIZON",
+                "FunctionResponseTypes": ["ReportBatchItemFailures"],
+                "BisectBatchOnFunctionError": True,
+                "MaximumRetryAttempts": 2,
+                "MaximumRecordAgeInSeconds": 3600,
+                "DestinationConfig": {"OnFailure": {"Destination": imported("BucketArn")}},
+                "FilterCriteria": {
+                    "Filters": [
+                        {
+                            "Pattern": json.dumps(
+                                {"eventName": ["INSERT"], "dynamodb": {"NewImage": {"entity": {"S": ["event"]}}}}
+                            )
+                        }
+                    ]
+                },
+            },
+        },
+    }
+
+
+def machine(states: dict[str, Any], **more: Any) -> dict[str, Any]:
+    definition = {"StartAt": next(iter(states)), "States": states, **more}
+    text = json.dumps(definition).replace('"STEP"', '"${Step}"').replace('"QUEUE"', '"${Queue}"')
+    before, _, after = text.partition("${Step}")
+    return {
+        "Type": "AWS::StepFunctions::StateMachine",
+        "Properties": {
+            # CDK writes a definition with tokens as a Join
+            "DefinitionString": {"Fn::Join": ["", [before, "${Step}", after] if after else [text]]},
+            "DefinitionSubstitutions": {"Step": getatt("Step"), "Queue": {"Ref": "Queue"}},
+            "RoleArn": getatt("Role"),
+        },
+    }
+
+
+def invoke_step(**more: Any) -> dict[str, Any]:
+    return {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::lambda:invoke",
+        "Parameters": {"FunctionName": "STEP", "Payload.$": "$"},
+        "OutputPath": "$.Payload",
+        "End": True,
+        **more,
+    }
+
+
+def ask(**more: Any) -> dict[str, Any]:
+    return {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
+        "Parameters": {"QueueUrl": "QUEUE", "MessageBody": {"token.$": "$$.Task.Token", "item.$": "$"}},
+        "End": True,
+        **more,
+    }
+
+
+RETRY = [{"ErrorEquals": ["Unavailable"], "IntervalSeconds": 10, "BackoffRate": 2, "MaxAttempts": 3}]
+CATCH = [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "Failed"}]
+FAILED = {"Type": "Pass", "End": True}
+
+
+def machines() -> dict[str, Any]:
+    items = {"Type": "Map", "ItemsPath": "$.items", "MaxConcurrency": 2, "End": True}
+    iteration = {"StartAt": "Ask", "States": {"Ask": ask()}}
+    return {
+        "Calling": machine({"Call": invoke_step(Retry=RETRY, Catch=CATCH), "Failed": FAILED}),
+        "Waiting": machine(
+            {"Wait": {"Type": "Wait", "Seconds": 3600, "Next": "Call"}, "Call": invoke_step()},
+            TimeoutSeconds=86400,
+        ),
+        "Asking": machine({"Ask": ask(TimeoutSeconds=600, Catch=CATCH), "Failed": FAILED}),
+        "Beating": machine({"Ask": ask(TimeoutSeconds=600, HeartbeatSeconds=60)}),
+        "Mapping": machine({"Each": {**items, "ItemProcessor": iteration, "Catch": CATCH}, "Failed": FAILED}),
+        "Limited": machine({"Ask": ask()}, TimeoutSeconds=300),
+    }
+
+
+def rules() -> dict[str, Any]:
+    failures = {"OnFailure": {"Destination": getatt("Dead")}}
+    pattern = {
+        "source": ["aws.states"],
+        "detail-type": ["Step Functions Execution Status Change"],
+        "detail": {"status": ["FAILED", "TIMED_OUT", "ABORTED"]},
+    }
+    return {
+        "SweeperConfig": {
+            "Type": "AWS::Lambda::EventInvokeConfig",
+            "Properties": {
+                "FunctionName": {"Ref": "Sweeper"},
+                "Qualifier": "$LATEST",
+                "MaximumRetryAttempts": 0,
+                "DestinationConfig": failures,
+            },
+        },
+        "EndedRule": {
+            "Type": "AWS::Events::Rule",
+            "Properties": {"EventPattern": pattern, "Targets": [{"Arn": getatt("Ended"), "Id": "0"}]},
+        },
+        "SweepRule": {
+            "Type": "AWS::Events::Rule",
+            "Properties": {
+                "ScheduleExpression": "rate(5 minutes)",
+                "Targets": [{"Arn": getatt("Sweeper"), "Id": "0", "Input": '{"sweep": true}'}],
+            },
+        },
+    }
+
+
+def api() -> dict[str, Any]:
+    here = {"RestApiId": {"Ref": "Api"}}
+
+    def part(kind: str, **properties: Any) -> dict[str, Any]:
+        return {"Type": f"AWS::ApiGateway::{kind}", "Properties": {**here, **properties}}
+
+    def below(parent: Any, path: str) -> dict[str, Any]:
+        return part("Resource", ParentId=parent, PathPart=path)
+
+    def method(resource: Any, verb: str, **properties: Any) -> dict[str, Any]:
+        integration = {"Type": "AWS_PROXY", "IntegrationHttpMethod": "POST", "Uri": invocation("Web")}
+        given = {"ResourceId": resource, "HttpMethod": verb, "Integration": integration, **properties}
+        return part("Method", **given)
+
+    guarded = {"AuthorizationType": "CUSTOM", "AuthorizerId": {"Ref": "Guards"}}
+    preflight = {
+        "Type": "MOCK",
+        "IntegrationResponses": [
+            {
+                "StatusCode": "204",
+                "ResponseParameters": {"method.response.header.Access-Control-Allow-Origin": "'*'"},
+            }
+        ],
+    }
+    return {
+        "Api": {"Type": "AWS::ApiGateway::RestApi", "Properties": {"BinaryMediaTypes": ["image/png"]}},
+        "Guards": part(
+            "Authorizer",
+            Type="REQUEST",
+            AuthorizerUri=invocation("Guard"),
+            IdentitySource="method.request.header.Authorization",
+            AuthorizerResultTtlInSeconds=300,
+        ),
+        "Things": below(getatt("Api", "RootResourceId"), "things"),
+        "Thing": below({"Ref": "Things"}, "{thing_id}"),
+        "Special": below({"Ref": "Things"}, "special"),
+        "Rest": below(getatt("Api", "RootResourceId"), "{proxy+}"),
+        "Shape": part("Model", Name="Shape", Schema={"type": "object", "required": ["name"]}),
+        "Validator": part("RequestValidator", ValidateRequestBody=True),
+        "PostThings": method(
+            {"Ref": "Things"},
+            "POST",
+            RequestModels={"application/json": {"Ref": "Shape"}},
+            RequestValidatorId={"Ref": "Validator"},
+        ),
+        "OptionsThings": method({"Ref": "Things"}, "OPTIONS", Integration=preflight),
+        "AnyThing": method({"Ref": "Thing"}, "ANY", **guarded),
+        "GetSpecial": method({"Ref": "Special"}, "GET"),
+        "AnyRest": method({"Ref": "Rest"}, "ANY"),
+        "Unauthorized": part(
+            "GatewayResponse",
+            ResponseType="UNAUTHORIZED",
+            StatusCode="401",
+            ResponseParameters={"gatewayresponse.header.WWW-Authenticate": "'Bearer'"},
+            ResponseTemplates={"application/problem+json": '{"title":$context.error.messageString}'},
+        ),
+        "Stage": part("Stage", StageName="v1", DeploymentId={"Ref": "Deployment"}),
+        "Deployment": part("Deployment"),
+    }
+
+
+SERVICE: dict[str, Any] = {
+    "Resources": {**functions(), **messaging(), **machines(), **rules(), **api()},
+    "Outputs": {"QueueUrl": {"Value": {"Ref": "Queue"}}},
+}
+
+
+def write_assembly(folder: Path, templates: dict[str, dict[str, Any]]) -> Path:
+    """A `cdk.out` with these stacks, each needing the one before it."""
+    artifacts: dict[str, Any] = {}
+    for name, template in templates.items():
+        (folder / f"{name}.template.json").write_text(json.dumps(template))
+        artifacts[name] = {
+            "type": "aws:cloudformation:stack",
+            "properties": {"templateFile": f"{name}.template.json"},
+            "dependencies": list(artifacts)[-1:],
+        }
+    (folder / "manifest.json").write_text(json.dumps({"artifacts": dict(reversed(artifacts.items()))}))
+    return folder
+
+
+def write_functions(folder: Path) -> Path:
+    """Handlers that run what a test has put into `cloud_sample.scripts`."""
+    (folder / "cloud_sample.py").write_text(SHARED)
+    for name in FUNCTIONS:
+        package = folder / f"sample_{name}"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "handler.py").write_text(HANDLER.format(name=name))
+    return folder
+
+
+class Sample:
+    """The sample in its cloud. `scripts` says by name what its functions do; those not named do nothing."""
+
+    def __init__(self, cloud: Cloud, scripts: dict[str, Script]) -> None:
+        self.cloud = cloud
+        self.scripts = scripts
+        scripts.clear()
+        scripts.update({name: lambda event, context: None for name in FUNCTIONS})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cloud, name)
+
+    def start(self, machine: str, payload: Any, name: str = "run") -> str:
+        arn = self.cloud.name("AWS::StepFunctions::StateMachine", machine)
+        started = self.cloud.client("stepfunctions").start_execution(
+            stateMachineArn=arn, name=name, input=json.dumps(payload)
+        )
+        return str(started["executionArn"])
+
+
+def put(it: Sample, pk: str, sk: str = "1", **attributes: Any) -> None:
+    it.table("Table").put_item(Item={"pk": pk, "sk": sk, **attributes})
+
+
+def collect(into: list[Any], answer: Any = None) -> Script:
+    """A function that notes the bodies of each batch of messages."""
+
+    def script(event: Any, context: Any) -> Any:
+        into.append([record["body"] for record in event["Records"]])
+        return answer
+
+    return script
+
+
+def failing(*bodies: str) -> Script:
+    """A function that reports the messages with these bodies as failed."""
+
+    def script(event: Any, context: Any) -> Any:
+        failed = [record["messageId"] for record in event["Records"] if record["body"] in bodies]
+        return {"batchItemFailures": [{"itemIdentifier": identifier} for identifier in failed]}
+
+    return script
+
+
+def raising(event: Any, context: Any) -> Any:
+    """A function that fails."""
+    raise RuntimeError("no")
+
+
+def names(event: Any) -> list[str]:
+    """The partition keys of a batch of stream records."""
+    return [record["dynamodb"]["Keys"]["pk"]["S"] for record in event["Records"]]
