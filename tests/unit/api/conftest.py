@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from api.dependencies import Dependencies, dependencies
+from api.handler import handler
+from tests.unit.rest import Answer, call
+
+Api = Callable[..., Answer]
+
+
+@pytest.fixture
+def deployed(environment: dict[str, str], jobs_table: str, bucket: str, secrets_key: str) -> Dependencies:
+    """The API with the tables that it stands on, empty."""
+    return dependencies()
+
+
+@pytest.fixture
+def api(deployed: Dependencies) -> Api:
+    """Calls the API: `api("POST", "/jobs", {...}, headers={...}, owner="ben")`."""
+
+    def ask(method: str, path: str, body: Any = None, **options: Any) -> Answer:
+        return call(handler, method, path, body, **options)
+
+    return ask

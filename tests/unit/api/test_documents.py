@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from api.dependencies import Dependencies
+from core.documents.catalog import Document
+from tests.support.calls import Calls
+from tests.support.clock import Clock
+from tests.unit.examples import document
+from tests.unit.rest import Answer, problem
+
+pytestmark = pytest.mark.usefixtures("queues")
+Api = Callable[..., Answer]
+NAMES = [
+    "notes",
+    "a/b/c.txt",
+    "100%.txt",
+    "a%2Fb.txt",
+    "a b+c&d=e?f#g.txt",
+    "año/👩‍🚀",
+    '"quoted"\\back',
+    "a//b/",
+    "..",
+    "<b>[x]{y}|^`~",
+    "中文。",
+]
+
+
+@pytest.fixture
+def published(deployed: Dependencies, dynamodb: Any) -> Callable[..., Document]:
+    def publish(name: str, owner: str = "ana", **facts: Any) -> Document:
+        subject = document(document_id=name, **facts)
+        dynamodb.put_item(**deployed.catalog.publish(owner, subject)["Put"])
+        return subject
+
+    return publish
+
+
+Published = Callable[..., Document]
+
+
+def test_list(api: Api, published: Published) -> None:
+    """An owner's documents are listed by name with what may be known of them, and nobody else's."""
+    published("b", metadata={"year": "2026"})
+    published("a")
+    published("c", owner="ben")
+    listed = api("GET", "/documents").json["documents"]
+    assert [shown["document_id"] for shown in listed] == ["a", "b"]
+    assert set(listed[1]) == {
+        "document_id",
+        "version",
+        "job_id",
+        "chunks",
+        "characters",
+        "media_type",
+        "indexed_at",
+        "metadata",
+    }
+    assert listed[1]["metadata"] == {"year": "2026"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("encoded", [True, False], ids=["encoded", "decoded"])
+def test_names(api: Api, published: Published, name: str, *, encoded: bool) -> None:
+    """A document of any name is found under its encoded name, whether or not the gateway decodes the path."""
+    subject = published(name, chunks=7)
+    answer = api("GET", "/documents/" + (quote(name, safe="") if encoded else name))
+    assert (answer.status, answer.json.get("chunks")) == (200, 7)
+    assert answer.json["document_id"] == subject.document_id
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_removal(api: Api, published: Published, messages: Callable[[str], list[Any]], name: str) -> None:
+    """A removed document is found no more, at once, and the removal of its vectors is queued."""
+    subject = published(name)
+    removed = api("DELETE", f"/documents/{quote(name, safe='')}")
+    assert (removed.status, removed.body) == (204, "")
+    problem(api("GET", f"/documents/{quote(name, safe='')}"), 404, "not_found")
+    assert api("GET", "/documents").json == {"documents": []}
+    (message,) = messages("INDEXING_QUEUE_URL")
+    assert (message["event"], message["owner"], message["document_id"]) == ("document.deleted", "ana", name)
+    assert message["version"] > subject.version
+
+
+def test_removal_that_broke_off(api: Api, published: Published, messages: Callable[[str], list[Any]]) -> None:
+    """A removal whose message could not be queued is made good by asking again."""
+    published("notes")
+    calls = Calls(Clock())
+    calls.fail("sqs", "SendMessage", "InternalError")
+    with calls.intercepted():
+        assert api("DELETE", "/documents/notes").status == 500
+    problem(api("GET", "/documents/notes"), 404, "not_found")
+    assert messages("INDEXING_QUEUE_URL") == []
+    assert api("DELETE", "/documents/notes").status == 204
+    assert len(messages("INDEXING_QUEUE_URL")) == 1
+
+
+def test_group(api: Api, published: Published) -> None:
+    """A removal is in its owner's group, so that nobody's many removals delay the others."""
+    published("notes")
+    calls = Calls(Clock())
+    with calls.intercepted():
+        api("DELETE", "/documents/notes")
+    (sent,) = (call.params for call in calls.log if call.operation == "SendMessage")
+    assert sent["MessageGroupId"] == "ana"
+
+
+def test_no_such_document(api: Api) -> None:
+    """A name that was never used is a 404 that says where the names are."""
+    for method in ("GET", "DELETE"):
+        refused = problem(api(method, "/documents/a/b"), 404, "not_found")
+        assert "GET /documents" in refused["detail"]
+
+
+def test_somebody_elses_document(api: Api, published: Published, deployed: Dependencies) -> None:
+    """Another owner's document is neither shown nor removed, and looks like none at all."""
+    published("notes", owner="ben")
+    for method in ("GET", "DELETE"):
+        assert api(method, "/documents/notes").body == api(method, "/documents/nothing").body
+    assert deployed.catalog.get("ben", "notes") is not None
+
+
+def test_scopes(api: Api, published: Published) -> None:
+    """Looking needs the scope to read, and removing that to write, for every form of a name."""
+    published("a/b")
+    for path in ("/documents", "/documents/notes", "/documents/a/b"):
+        problem(api("GET", path, scopes="jobs:write search"), 403, "forbidden")
+    for path in ("/documents/notes", "/documents/a/b"):
+        problem(api("DELETE", path, scopes="jobs:read search"), 403, "forbidden")

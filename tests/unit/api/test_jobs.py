@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from api.dependencies import Dependencies
+from core import views
+from core.jobs import begin, cancel, fail
+from tests.unit.rest import Answer, problem
+
+Api = Callable[..., Answer]
+TEXT = {"kind": "document", "input": {"text": "x"}}
+
+
+@pytest.fixture
+def job_ids(api: Api) -> list[str]:
+    """Three jobs of one owner, newest first."""
+    return sorted((api("POST", "/jobs", TEXT).json["job_id"] for _ in range(3)), reverse=True)
+
+
+def test_whole(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
+    """The whole job is shown with links under the root that the caller used, and no cache keeps it."""
+    deployed.jobs.apply(job_ids[0], begin(stage="validate", lease="x"))
+    answer = api("GET", f"/jobs/{job_ids[0]}", headers={"Host": "jobs.example.org"})
+    snapshot = deployed.jobs.snapshot(job_ids[0], owner="ana")
+    assert answer.json == views.whole(snapshot, "https://jobs.example.org/v1") | {"error": None}
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_failed(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
+    """A job that failed says why: a stable code, words and the stage."""
+    deployed.jobs.apply(job_ids[0], fail(code="no_text", message="Nothing.", stage="validate"))
+    shown = api("GET", f"/jobs/{job_ids[0]}").json
+    assert shown["error"] == {"code": "no_text", "message": "Nothing.", "stage": "validate"}
+    assert api("GET", "/jobs").json["jobs"][0]["error"] == shown["error"]
+
+
+def test_events(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
+    """The log is answered as the events were stored, from any number on."""
+    deployed.jobs.apply(job_ids[0], begin(stage="validate", lease="x"))
+    deployed.jobs.apply(job_ids[0], cancel)
+    stored = [json.loads(event.body) for event in deployed.jobs.events(job_ids[0])]
+    assert api("GET", f"/jobs/{job_ids[0]}/events").json == {"events": stored}
+    assert api("GET", f"/jobs/{job_ids[0]}/events", query={"after": "2"}).json == {"events": stored[2:]}
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "1.5"])
+def test_wrong_place_in_the_log(api: Api, job_ids: list[str], after: str) -> None:
+    """A place in the log is a number from 0."""
+    answer = api("GET", f"/jobs/{job_ids[0]}/events", query={"after": after})
+    assert problem(answer, 422, "invalid_request")["field"] == "after"
+
+
+def test_pages(api: Api, job_ids: list[str]) -> None:
+    """Jobs are listed newest first; the cursor leads to the rest, and is null at the end."""
+    first = api("GET", "/jobs", query={"limit": "2"}).json
+    rest = api("GET", "/jobs", query={"limit": "2", "cursor": first["cursor"]}).json
+    assert [shown["job_id"] for shown in first["jobs"] + rest["jobs"]] == job_ids
+    assert rest["cursor"] is None
+    assert api("GET", "/jobs", owner="ben").json == {"jobs": [], "cursor": None}
+
+
+def test_filters(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
+    """A list can be narrowed by status and kind."""
+    deployed.jobs.apply(job_ids[1], cancel)
+
+    def found(**query: str) -> list[str]:
+        return [shown["job_id"] for shown in api("GET", "/jobs", query=query).json["jobs"]]
+
+    assert found(status="canceled") == [job_ids[1]]
+    assert found(status="queued", kind="document") == [job_ids[0], job_ids[2]]
+    assert found(status="completed") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"status": "done"}, "status"),
+        ({"kind": "x"}, "kind"),
+        ({"limit": "0"}, "limit"),
+        ({"limit": "101"}, "limit"),
+        ({"limit": "ten"}, "limit"),
+        ({"cursor": "x"}, "cursor"),
+        ({"cursor": "job_01JDXQ3V8N2M4K6H8G0F2E4D6C#"}, "cursor"),
+    ],
+)
+def test_wrong_questions(api: Api, query: dict[str, str], field: str) -> None:
+    """A question that cannot be answered is a 422 that names the parameter."""
+    assert problem(api("GET", "/jobs", query=query), 422, "invalid_request")["field"] == field
+
+
+def test_a_cursor_of_somebody_else(api: Api, job_ids: list[str]) -> None:
+    """A cursor is a place in one's own list, so somebody else's opens nothing."""
+    assert api("GET", "/jobs", query={"cursor": job_ids[0]}, owner="ben").json["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    "job_id", ["x", "job_1", "evt_01JDXQ3V8N2M4K6H8G0F2E4D6C", "job_01JDXQ3V8N2M4K6H8G0F2E4D6C"]
+)
+@pytest.mark.parametrize(
+    ("method", "action"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/retry")]
+)
+def test_no_such_job(api: Api, method: str, action: str, job_id: str) -> None:
+    """An id that is malformed or unknown is a 404."""
+    problem(api(method, f"/jobs/{job_id}{action}"), 404, "not_found")
+
+
+def test_scopes(api: Api, job_ids: list[str]) -> None:
+    """Looking at jobs needs the scope to read."""
+    for path in ("/jobs", f"/jobs/{job_ids[0]}", f"/jobs/{job_ids[0]}/events"):
+        problem(api("GET", path, scopes="jobs:write search"), 403, "forbidden")
+
+
+def test_health(api: Api) -> None:
+    """Anybody may ask whether the API is there."""
+    answer = api("GET", "/health", owner=None)
+    assert (answer.status, answer.json) == (200, {"status": "ok"})

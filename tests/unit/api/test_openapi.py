@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from api.openapi import document
+from tests.unit.rest import Answer
+
+Api = Callable[..., Answer]
+ROUTES = {
+    ("post", "/jobs"),
+    ("get", "/jobs"),
+    ("get", "/jobs/{job_id}"),
+    ("get", "/jobs/{job_id}/events"),
+    ("get", "/jobs/{job_id}/status"),
+    ("post", "/jobs/{job_id}/cancel"),
+    ("post", "/jobs/{job_id}/retry"),
+    ("post", "/uploads"),
+    ("get", "/documents"),
+    ("get", "/documents/{document_id}"),
+    ("delete", "/documents/{document_id}"),
+    ("post", "/search"),
+}
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document()["paths"].items():
+        for method, operation in item.items():
+            yield method, path, operation
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for part in value.values():
+            yield from references(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from references(part)
+
+
+def test_routes() -> None:
+    """Every route is described, also those that other functions answer, and no other."""
+    assert {(method, path) for method, path, _ in operations()} == ROUTES
+
+
+def test_form() -> None:
+    """The document is OpenAPI 3.1 as to its outline: a title, a version, and answers for each operation."""
+    described = document()
+    assert described["openapi"].startswith("3.1")
+    assert described["info"]["title"] == "Recado"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", described["info"]["version"])
+    identifiers = [operation["operationId"] for _, _, operation in operations()]
+    assert len(set(identifiers)) == len(identifiers)
+    for _, _, operation in operations():
+        assert operation["summary"]
+        assert operation["tags"]
+        assert all(re.fullmatch(r"[1-5]\d\d", status) for status in operation["responses"])
+        assert all(answer["description"] for answer in operation["responses"].values())
+
+
+def test_references_lead_somewhere() -> None:
+    """What is referred to is in the document."""
+    described = document()
+    found = set(references(described))
+    assert found
+    for reference in found:
+        place: Any = described
+        for part in reference.removeprefix("#/").split("/"):
+            assert part in place, reference
+            place = place[part]
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(ROUTES))
+def test_path_parameters(method: str, path: str) -> None:
+    """Each parameter of a path is declared, once and as required."""
+    operation = document()["paths"][path][method]
+    declared = [p["name"] for p in operation.get("parameters", []) if p["in"] == "path" and p["required"]]
+    assert declared == re.findall(r"{(\w+)}", path)
+
+
+def test_key() -> None:
+    """Every operation asks for a bearer key."""
+    described = document()
+    assert described["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
+    assert described["security"] == [{"key": []}]
+    assert not [operation for _, _, operation in operations() if "security" in operation]
+
+
+def test_errors_are_problems() -> None:
+    """A 422, like a missing key or scope, is described as the problem document that it is."""
+    reference = {"$ref": "#/components/schemas/Problem"}
+    for _, _, operation in operations():
+        for status in ("401", "403", "422"):
+            assert operation["responses"][status]["content"] == {"application/problem+json": {"schema": reference}}
+    assert set(document()["components"]["schemas"]["Problem"]["properties"]) == {
+        "type",
+        "title",
+        "status",
+        "detail",
+        "field",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("post", "/jobs", "202"),
+        ("post", "/jobs/{job_id}/retry", "202"),
+        ("post", "/uploads", "201"),
+        ("delete", "/documents/{document_id}", "204"),
+        ("get", "/jobs/{job_id}/status", "200"),
+        ("post", "/search", "200"),
+    ],
+)
+def test_success(method: str, path: str, status: str) -> None:
+    """An operation's success is described under the status that it answers."""
+    described = document()["paths"][path][method]["responses"]
+    assert [code for code in described if code.startswith("2")] == [status]
+
+
+def test_bodies() -> None:
+    """What a request holds is described field by field, and a field of another name is not allowed."""
+    described = document()
+    request = described["components"]["schemas"]["JobRequest"]
+    assert request["required"] == ["kind", "input"]
+    assert request["additionalProperties"] is False
+    assert set(request["properties"]) == {"kind", "input", "webhook_url", "webhook_events", "metadata"}
+    content = described["paths"]["/jobs"]["post"]["requestBody"]["content"]
+    assert content["application/json"]["schema"]["$ref"].endswith("/JobRequest")
+
+
+def test_served(api: Api) -> None:
+    """Anybody may read the document and the page that shows it."""
+    served = api("GET", "/openapi.json", owner=None)
+    assert (served.status, served.json) == (200, document())
+    page = api("GET", "/docs", owner=None)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "/jobs/{job_id}/status" in page.body
+
+
+def test_the_page_needs_nobody_else(api: Api) -> None:
+    """The page loads nothing from another host, and no description can end its script."""
+    page = api("GET", "/docs", owner=None).body
+    assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)\s*=\s*[\"']?https?:", page)

@@ -1,0 +1,206 @@
+"""Tables, bucket and key as `stacks/storage.py` has them, in moto; each test gets them empty."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto import mock_aws
+from moto.kms.utils import generate_private_key
+
+from core import clients
+from core.blobs import Blobs
+from core.log import logger
+
+JOBS, DELIVERIES, KEYS, DATA = "jobs", "deliveries", "keys", "data"
+LAMBDAS = Path(__file__).parents[2] / "lambdas"
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+    """What the code has logged since the test began, as CloudWatch would get it."""
+    stream = io.StringIO()
+    monkeypatch.setattr(logger.registered_handler, "stream", stream)
+    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.fixture
+def aws() -> Iterator[None]:
+    with mock_aws(config={"core": {"mock_credentials": False}}):
+        yield
+
+
+@pytest.fixture(scope="session")
+def cached_clients() -> Callable[[str], Any]:
+    """Clients as the functions make them. moto answers a client in every test, so each is made but once."""
+    special, ordinary = {"s3": clients.s3, "dynamodb": clients.dynamodb}, clients.client
+    return functools.cache(lambda service: special[service]() if service in special else ordinary(service))
+
+
+@pytest.fixture
+def dynamodb(aws: None, cached_clients: Callable[[str], Any]) -> Any:
+    """The client of a resource, which takes and gives plain Python values."""
+    return cached_clients("dynamodb")
+
+
+@pytest.fixture
+def jobs_table(dynamodb: Any) -> str:
+    return create_table(dynamodb, JOBS, indexes=("gsi1", "gsi2"))
+
+
+@pytest.fixture
+def deliveries_table(dynamodb: Any) -> str:
+    return create_table(dynamodb, DELIVERIES)
+
+
+@pytest.fixture
+def keys_table(dynamodb: Any) -> str:
+    return create_table(dynamodb, KEYS, sort_key=False)
+
+
+@pytest.fixture
+def s3(aws: None, cached_clients: Callable[[str], Any]) -> Any:
+    return cached_clients("s3")
+
+
+@pytest.fixture
+def bucket(s3: Any) -> str:
+    s3.create_bucket(Bucket=DATA, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    return DATA
+
+
+@pytest.fixture
+def blobs(s3: Any, bucket: str) -> Blobs:
+    return Blobs(s3, bucket)
+
+
+@pytest.fixture
+def kms(aws: None, cached_clients: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("moto.kms.models.generate_private_key", _private_key)
+    return cached_clients("kms")
+
+
+# moto makes an RSA key even for a symmetric one, which costs more than all else that a test does.
+_private_key = functools.cache(generate_private_key)
+
+
+@pytest.fixture
+def secrets_key(kms: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    arn: str = kms.create_key()["KeyMetadata"]["Arn"]
+    monkeypatch.setenv("SECRETS_KEY", arn)
+    return arn
+
+
+@pytest.fixture
+def queues(aws: None, cached_clients: Callable[[str], Any]) -> None:
+    for name in QUEUES.values():
+        cached_clients("sqs").create_queue(QueueName=name)
+
+
+@pytest.fixture
+def topics(aws: None, cached_clients: Callable[[str], Any]) -> None:
+    for name in TOPICS.values():
+        cached_clients("sns").create_topic(Name=name)
+
+
+def create_table(client: Any, name: str, *, sort_key: bool = True, indexes: tuple[str, ...] = ()) -> str:
+    schemas = [key_schema("", sort_key=sort_key), *(key_schema(index) for index in indexes)]
+    attributes = [key["AttributeName"] for schema in schemas for key in schema]
+    options: dict[str, Any] = {"GlobalSecondaryIndexes": [gsi(index) for index in indexes]} if indexes else {}
+    client.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=schemas[0],
+        AttributeDefinitions=[{"AttributeName": attribute, "AttributeType": "S"} for attribute in attributes],
+        **options,
+    )
+    return name
+
+
+ENVIRONMENT = {
+    "JOBS_TABLE": JOBS,
+    "DELIVERIES_TABLE": DELIVERIES,
+    "KEYS_TABLE": KEYS,
+    "DATA_BUCKET": DATA,
+    "JOB_RETENTION_DAYS": "90",
+    "DELIVERY_RETENTION_DAYS": "30",
+    "JOB_DEADLINE_MINUTES": "240",
+    "IDEMPOTENCY_HOURS": "24",
+    "MAX_INLINE_BYTES": "100",
+    "MAX_UPLOAD_BYTES": "1000",
+    "WEBHOOK_ALLOW_HTTP": "false",
+    "ALLOW_PRIVATE_CIDRS": "[]",
+    "WEBHOOK_SCHEDULE_SECONDS": "[0, 5, 30, 120]",
+    "WEBHOOK_TIMEOUT_SECONDS": "15",
+    "CORS_ORIGINS": "",
+    "WAIT_SECONDS_MAX": "25",
+    "EMBEDDING": "bedrock",
+    "EMBEDDING_MODEL": "model",
+    "EMBEDDING_DIMENSIONS": "2",
+    "CHUNK_SIZE": "40",
+    "CHUNK_OVERLAP": "0",
+    "CHUNKS_PER_BATCH": "2",
+}
+ACCOUNT = "eu-west-1:123456789012"
+QUEUES = {f"{name}_URL": f"{name.lower()}" for name in ("INDEXING_QUEUE", "EMBEDDING_QUEUE", "WEBHOOKS_QUEUE")}
+TOPICS = {"EVENTS_TOPIC": "events", "ALERTS_TOPIC": "alerts"}
+ENVIRONMENT |= {key: f"https://sqs.eu-west-1.amazonaws.com/123456789012/{name}" for key, name in QUEUES.items()}
+ENVIRONMENT |= {key: f"arn:aws:sns:{ACCOUNT}:{name}" for key, name in TOPICS.items()}
+ENVIRONMENT["STATE_MACHINE"] = f"arn:aws:states:{ACCOUNT}:stateMachine:document"
+
+
+@pytest.fixture
+def environment(
+    aws: None, monkeypatch: pytest.MonkeyPatch, cached_clients: Callable[[str], Any]
+) -> dict[str, str]:
+    """What functions find in their environment, and warm functions that have read none of it yet.
+
+    The tables, queues and topics that it names are made by the fixtures that a test asks for.
+    """
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(clients, "client", cached_clients)
+    monkeypatch.setattr(clients, "dynamodb", lambda: cached_clients("dynamodb"))
+    monkeypatch.setattr(clients, "s3", lambda: cached_clients("s3"))
+    forget()
+    return ENVIRONMENT
+
+
+def forget() -> None:
+    """Clear what functions keep while they are warm."""
+    for module in list(sys.modules.values()):
+        if str(getattr(module, "__file__", "")).startswith(str(LAMBDAS)):
+            for name in ("config", "dependencies", "app", "key_store", "opened"):
+                clear = getattr(getattr(module, name, None), "cache_clear", None)
+                if clear:
+                    clear()
+
+
+@pytest.fixture
+def messages(queues: None, cached_clients: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """The bodies of the messages that wait in a queue, named after its variable."""
+
+    def read(queue: str) -> list[Any]:
+        options = {"QueueUrl": ENVIRONMENT[queue], "MaxNumberOfMessages": 10, "VisibilityTimeout": 0}
+        found = cached_clients("sqs").receive_message(**options).get("Messages", [])
+        return [json.loads(message["Body"]) for message in found]
+
+    return read
+
+
+KEY_TYPES = {"pk": "HASH", "sk": "RANGE"}
+
+
+def key_schema(prefix: str, *, sort_key: bool = True) -> list[dict[str, str]]:
+    schema = [{"AttributeName": f"{prefix}{key}", "KeyType": kind} for key, kind in KEY_TYPES.items()]
+    return schema if sort_key else schema[:1]
+
+
+def gsi(name: str) -> dict[str, Any]:
+    return {"IndexName": name, "KeySchema": key_schema(name), "Projection": {"ProjectionType": "KEYS_ONLY"}}

@@ -1,0 +1,36 @@
+"""Objects in a dictionary, for tests that are about what is stored and not about S3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core.blobs import Blobs
+from core.errors import SourceNotFound
+
+
+class MemoryBlobs(Blobs):
+    """Stands in for `Blobs`; `reads` keeps the keys that were read, in order."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.reads: list[str] = []
+
+    def put(self, key: str, data: bytes, *, content_type: str = "") -> str:
+        self.objects[key] = bytes(data)
+        return '"etag"'
+
+    def get(self, key: str, *, etag: str | None = None, max_bytes: int | None = None) -> bytes:
+        self.reads.append(key)
+        if key not in self.objects:
+            raise SourceNotFound(key)
+        return self.objects[key]
+
+    def head(self, key: str) -> tuple[int, str] | None:
+        return (len(self.objects[key]), '"etag"') if key in self.objects else None
+
+    def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
+        yield from ((key, len(self.objects[key])) for key in sorted(self.objects) if key.startswith(prefix))
+
+    def delete(self, keys: list[str]) -> None:
+        for key in keys:
+            self.objects.pop(key, None)

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aws_lambda_powertools.event_handler import Response
+from aws_lambda_powertools.event_handler.api_gateway import Router
+from botocore.exceptions import ClientError
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from core import errors, http
+from core.http import answer, caller, resolver, root_url
+from tests.unit.rest import Answer, call, problem
+
+router = Router()
+raised: list[Exception] = []
+
+
+class Letter(BaseModel):
+    to: str
+    pages: int = 1
+    lines: list[dict[str, int]] = []
+
+
+@router.post("/letters")
+def write(letter: Letter) -> Response[Letter]:
+    caller(router, "jobs:write")
+    return answer(letter.model_dump(), status=201, headers={"Location": root_url(router)})
+
+
+@router.get("/trouble")
+def trouble() -> dict[str, str]:
+    raise raised.pop()
+
+
+@router.get("/whoami")
+def whoami() -> dict[str, str]:
+    return {"owner": caller(router, "jobs:read"), "root": root_url(router)}
+
+
+APP = resolver("", router)
+
+
+def ask(method: str, path: str, body: Any = None, **options: Any) -> Answer:
+    return call(APP.resolve, method, path, body, **options)
+
+
+def failing(error: Exception) -> Answer:
+    raised.append(error)
+    return ask("GET", "/trouble")
+
+
+def test_answer() -> None:
+    """An answer is JSON of the route's model, and no cache keeps it."""
+    made = ask("POST", "/letters", {"to": "año 👩‍🚀"})
+    assert (made.status, made.json) == (201, {"to": "año 👩‍🚀", "pages": 1, "lines": []})
+    assert made.headers["content-type"] == "application/json"
+    assert made.headers["cache-control"] == "no-store"
+    assert made.headers["location"] == "https://api.example.com/v1"
+
+
+# ── errors of the caller ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.InvalidRequest, 422),
+        (errors.PayloadTooLarge, 413),
+        (errors.Forbidden, 403),
+        (errors.NotFound, 404),
+        (errors.Conflict, 409),
+    ],
+)
+def test_request_errors(error: type[errors.RequestError], status: int) -> None:
+    """An error that is meant for the caller has its status, its stable type, its words and its field."""
+    document = problem(failing(error("Do this instead.", field="input.text")), status, error.code)
+    assert (document["detail"], document["field"]) == ("Do this instead.", "input.text")
+    assert "field" not in problem(failing(error("Do this.")), status, error.code)
+
+
+@pytest.mark.parametrize("error", [errors.Throttled, errors.Contended, errors.Unavailable])
+def test_busy(error: type[errors.Retryable]) -> None:
+    """What may pass by itself is a 503 that says when to come back."""
+    busy = failing(error("The model is busy."))
+    assert problem(busy, 503, error.code)["detail"].startswith("The model is busy.")
+    assert busy.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ("", "body"),
+        (None, "body"),
+        ("null", "body"),
+        ("[]", "body"),
+        ("3", "body"),
+        ('"text"', "body"),
+        ("{", "body"),
+        ("nonsense", "body"),
+        ('{"to": "x"} trailing', "body"),
+        ('{"to": "x", "pages": ' + "1" * 5000 + "}", "body"),
+        ('{"to": ' + "[" * 100_000, "body"),
+        ('{"a":' * 50_000, "body"),
+        ("{}", "to"),
+        ({"to": 1}, "to"),
+        ({"to": "x", "pages": "many"}, "pages"),
+        ({"to": "x", "lines": [{"n": 1}, {"n": "x"}]}, "lines.1.n"),
+        ('{"to": "x", "pages": NaN}', "pages"),
+        ('{"to": "x", "pages": 1e999}', "pages"),
+    ],
+)
+def test_wrong_bodies(body: Any, field: str) -> None:
+    """Whatever is sent as a body, what is wrong with it is named and never a server's fault."""
+    assert problem(ask("POST", "/letters", body), 422, "invalid_request")["field"] == field
+
+
+@given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
+def test_any_body(body: str) -> None:
+    """No text that is sent as a body makes the server fail."""
+    assert ask("POST", "/letters", body).status in (201, 422)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers()
+    | st.text(st.characters(exclude_categories=()), max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["to", "pages", "lines", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(json_values)
+def test_any_json(value: Any) -> None:
+    """No JSON value makes the server fail."""
+    assert ask("POST", "/letters", value if not isinstance(value, str) else json.dumps(value)).status in (201, 422)
+
+
+def test_deep_nesting_that_python_can_read() -> None:
+    """A body as deeply nested as Python just reads is refused like any other."""
+    for depth in (100, 500, 900, 990):
+        body = '{"to": "x", "lines": ' + "[" * depth + "]" * depth + "}"
+        assert problem(ask("POST", "/letters", body), 422, "invalid_request")["field"]
+
+
+@pytest.mark.parametrize("text", ["my secret text", "\ud800"])
+def test_values_are_not_repeated(text: str) -> None:
+    """A refusal names the field and not what was in it."""
+    refused = ask("POST", "/letters", {"to": "x", "pages": text})
+    assert problem(refused, 422, "invalid_request")["field"] == "pages"
+    assert "secret" not in refused.body
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "x"])
+def test_other_media_types(media_type: str) -> None:
+    """A body that does not say it is JSON is a 415 that says what to send; curl's default is such a one."""
+    refused = ask("POST", "/letters", {"to": "x"}, headers={"Content-Type": media_type})
+    document = problem(refused, 415, "unsupported_media_type")
+    assert "Content-Type: application/json" in document["detail"]
+
+
+@pytest.mark.parametrize(
+    "media_type", ["application/json", "application/json; charset=utf-8", "application/json;x=y"]
+)
+def test_json_media_types(media_type: str) -> None:
+    """JSON with or without parameters is read, and so is a body that says nothing of itself."""
+    assert ask("POST", "/letters", {"to": "x"}, headers={"content-type": media_type}).status == 201
+    assert ask("POST", "/letters", {"to": "x"}).status == 201
+
+
+def test_no_route() -> None:
+    """A path or a method that does not exist is a problem document too."""
+    problem(ask("GET", "/nothing"), 404, "not_found")
+    problem(ask("DELETE", "/letters"), 404, "not_found")
+
+
+# ── errors of ours ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("secret"),
+        KeyError("secret"),
+        ClientError({"Error": {"Code": "AccessDenied", "Message": "secret"}}, "GetItem"),
+        errors.JobClosed("secret"),
+        errors.InvalidDocument("secret"),
+        NotImplementedError("secret"),
+        AssertionError("secret"),
+    ],
+)
+def test_no_inside_leaves(error: Exception, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """An error that nobody expected is a 500 without a word of its own, and is logged with its class."""
+    failed = failing(error)
+    document = problem(failed, 500, "internal")
+    assert document["detail"] == "Something failed on our side. Try again."
+    assert not any(word in failed.body for word in ("secret", "Traceback", type(error).__name__, ".py"))
+    assert [line["error_type"] for line in logged() if line["level"] == "ERROR"] == [type(error).__name__]
+
+
+def test_the_next_request_is_answered() -> None:
+    """A failure leaves nothing behind in the warm function."""
+    failing(ValueError("x"))
+    assert ask("POST", "/letters", {"to": "x"}).status == 201
+
+
+# ── who and where ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("scopes", ["", "search", "jobs:write search", "jobs:reader", "jobs:read,search"])
+def test_missing_scope(scopes: str) -> None:
+    """A key without the scope is refused with a word for whom to ask, whatever else it may do."""
+    document = problem(ask("GET", "/whoami", scopes=scopes), 403, "forbidden")
+    assert "jobs:read" in document["detail"]
+
+
+def test_caller() -> None:
+    """The owner is whom the authorizer names; where there was none, nobody may do anything."""
+    assert ask("GET", "/whoami", owner="ben").json["owner"] == "ben"
+    problem(ask("GET", "/whoami", owner=None), 403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    ("headers", "root"),
+    [
+        ({}, "https://api.example.com/v1"),
+        ({"Host": "jobs.example.org"}, "https://jobs.example.org/v1"),
+        ({"Host": "127.0.0.1:4566", "X-Forwarded-Proto": "http"}, "http://127.0.0.1:4566/v1"),
+    ],
+)
+def test_root(headers: dict[str, str], root: str) -> None:
+    """The API stands where the caller addressed it: the same host and scheme, with the stage."""
+    assert ask("GET", "/whoami", headers=headers).json["root"] == root
+
+
+def test_root_without_host() -> None:
+    """Without a Host header it is the gateway's own domain."""
+    made: dict[str, Any] = {}
+
+    def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+        event["headers"] = event["multiValueHeaders"] = None
+        made.update(APP.resolve(event, context))
+        return made
+
+    assert call(handler, "GET", "/whoami").json["root"] == "https://gateway.example.com/v1"
+
+
+# ── other origins ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_origins() -> None:
+    """Unless origins are configured, no page of another origin is let in."""
+    headers = ask("POST", "/letters", {"to": "x"}, headers={"Origin": "https://evil.example.com"}).headers
+    assert not [name for name in headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("path", ["/whoami", "/nothing", "/trouble"])
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [("https://a.example.com", True), ("https://b.example.com", True), ("https://evil.example.com", False)],
+)
+def test_configured_origins(path: str, origin: str, *, allowed: bool) -> None:
+    """Pages of the configured origins may read answers and problems alike; others may not."""
+    app = http.resolver("https://a.example.com,https://b.example.com", router)
+    raised.append(ValueError("x"))
+    headers = call(app.resolve, "GET", path, headers={"Origin": origin}).headers
+    raised.clear()
+    assert (headers.get("access-control-allow-origin") == origin) is allowed
+    if allowed:
+        assert "Retry-After" in headers["access-control-expose-headers"]

@@ -1,0 +1,116 @@
+"""Loopback servers that misbehave on demand, and a certificate authority for them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+import trustme
+
+Handler = Callable[[socket.socket], None]
+
+
+class Server:
+    """Accepts on 127.0.0.1, hands each connection to `handler` in turn, and remembers what came."""
+
+    def __init__(self, handler: Handler, context: ssl.SSLContext | None = None) -> None:
+        self.handler = handler
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            # A client that hangs up is what many tests are about.
+            with connection, suppress(OSError):
+                connection.settimeout(5)
+                if not self._context:
+                    self.handler(connection)
+                    continue
+                with self._context.wrap_socket(connection, server_side=True) as secured:
+                    self.handler(secured)
+
+    def read_request(self, connection: socket.socket) -> bytes:
+        received = b""
+        while b"\r\n\r\n" not in received:
+            piece = connection.recv(65536)
+            if not piece:
+                return received
+            received += piece
+        head, _, body = received.partition(b"\r\n\r\n")
+        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        while len(body) < int(fields.get(b"content-length", 0)):
+            body += connection.recv(65536)
+        self.requests.append(head + b"\r\n\r\n" + body)
+        return self.requests[-1]
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+
+
+class Serve:
+    """The `serve` fixture."""
+
+    def __init__(self) -> None:
+        self._servers: list[Server] = []
+
+    def raw(self, handler: Handler, context: ssl.SSLContext | None = None) -> Server:
+        """A server whose handler owns the connection from its first byte."""
+        self._servers.append(Server(handler, context))
+        return self._servers[-1]
+
+    def after_request(
+        self, respond: Callable[[socket.socket], None], context: ssl.SSLContext | None = None
+    ) -> Server:
+        """A server that reads and records the request, then lets `respond` have the connection."""
+
+        def handler(connection: socket.socket) -> None:
+            server.read_request(connection)
+            respond(connection)
+
+        server = self.raw(handler, context)
+        return server
+
+    def answer(self, answer: bytes, context: ssl.SSLContext | None = None) -> Server:
+        """A server that records the request and answers these bytes."""
+        return self.after_request(lambda connection: connection.sendall(answer), context)
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    servers = Serve()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    """A client context that verifies, and trusts the test authority."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context

@@ -1,0 +1,76 @@
+"""Ordinary jobs, events and documents for tests that need one, and care about a field or two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core import events, ids
+from core.documents.catalog import Document
+from core.events import Event
+from core.jobs import Job
+
+NOW = 1_796_000_000.0  # the tests' time, in seconds since the epoch, where they do not use their own
+DAY = 86_400
+OWNER = "ana"
+
+
+def job(**facts: Any) -> Job:
+    """A document's job, just drafted at NOW: four hours to its deadline, ninety days to live."""
+    at = facts.pop("at", NOW)
+    defaults: dict[str, Any] = {
+        "job_id": ids.new("job"),
+        "owner": OWNER,
+        "kind": "document",
+        "input": {"document_id": "notes", "source_key": "inputs/ana/1", "etag": '"1"', "bytes": 12},
+        "created_at": events.timestamp(at),
+        "updated_at": events.timestamp(at),
+        "deadline": events.timestamp(at + 4 * 3600),
+        "expires_at": int(at) + 90 * DAY,
+    }
+    return Job(**defaults | facts)
+
+
+def document(**facts: Any) -> Document:
+    """A document of 3 chunks in 2 batches."""
+    defaults: dict[str, Any] = {
+        "document_id": "notes",
+        "version": ids.ulid_of(ids.new("job")),
+        "job_id": ids.new("job"),
+        "index": "model-2",
+        "batches": 2,
+        "chunks": 3,
+        "characters": 40,
+        "media_type": "text/plain",
+        "indexed_at": events.timestamp(NOW),
+    }
+    return Document(**defaults | facts)
+
+
+def event(**facts: Any) -> Event:
+    """What a completed document's job logs last."""
+    defaults: dict[str, Any] = {
+        "event_id": ids.new("evt"),
+        "name": "document.indexed",
+        "job_id": ids.new("job"),
+        "kind": "document",
+        "owner": OWNER,
+        "sequence": 5,
+        "timestamp": events.timestamp(NOW),
+        "body": '{"event":"document.indexed"}',
+    }
+    return Event(**defaults | facts)
+
+
+class FakeClock:
+    """Seconds that pass only when told. Doubles as a `sleep` that takes exactly its time."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+        self.sleeps: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += seconds

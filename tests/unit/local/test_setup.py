@@ -1,0 +1,118 @@
+"""local.setup: done once, finished after an interruption, and plain about what is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local import setup, toolchain
+
+ROOT = toolchain.ROOT
+
+
+class Recorder:
+    """Stands in for `subprocess.run`: notes commands, and makes what `python -m venv` would."""
+
+    def __init__(self, returncode: int = 0) -> None:
+        self.commands: list[list[str]] = []
+        self.returncode = returncode
+
+    def __call__(self, command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        self.commands.append(command)
+        if command[1:3] == ["-m", "venv"]:
+            (Path(command[3]) / "bin").mkdir(parents=True)
+            (Path(command[3]) / "bin" / "python").touch()
+        if command[1:2] == ["-c"] and not Path(command[0]).exists():
+            raise FileNotFoundError
+        return subprocess.CompletedProcess(command, self.returncode, "", "")
+
+    @property
+    def installs(self) -> list[list[str]]:
+        return [command for command in self.commands if "install" in command]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one requirements file."""
+    (tmp_path / "needs.txt").write_text("six==1.17.0\n")
+    monkeypatch.setattr(toolchain, "ROOT", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr(subprocess, "run", recorder)
+    return recorder
+
+
+def set_up(project: Path) -> None:
+    setup._environment(project / ".venv", ["needs.txt"], note="")
+
+
+def test_second_setup_does_nothing(project: Path, run: Recorder) -> None:
+    """With the same requirements, no process is started at all."""
+    set_up(project)
+    assert len(run.installs) == 1
+    run.commands.clear()
+    set_up(project)
+    assert run.commands == []
+
+
+def test_changed_requirements_are_installed(project: Path, run: Recorder) -> None:
+    """The stamp is of the files' content."""
+    set_up(project)
+    (project / "needs.txt").write_text("six==1.16.0\n")
+    set_up(project)
+    assert len(run.installs) == 2
+
+
+def test_working_environment_is_kept(project: Path, run: Recorder) -> None:
+    """Whatever has changed, what works is added to and never thrown away: somebody may be using it."""
+    set_up(project)
+    (project / "needs.txt").write_text("six==1.16.0\n")
+    run.commands.clear()
+    set_up(project)
+    assert not [command for command in run.commands if "venv" in command]
+
+
+def test_missing_interpreter_is_noticed(project: Path, run: Recorder) -> None:
+    """An environment whose Python was uninstalled is made anew, whatever its stamp says."""
+    set_up(project)
+    python = project / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to(project / "gone")
+    set_up(project)
+    assert [command[1:3] for command in run.commands].count(["-m", "venv"]) == 2
+
+
+def test_failed_download_leaves_no_stamp(project: Path, run: Recorder) -> None:
+    """It says that a network is needed, and the next setup tries again."""
+    run.returncode = 1
+    with pytest.raises(setup.SetupFailed, match=r"needs a network that reaches PyPI"):
+        set_up(project)
+    run.returncode = 0
+    set_up(project)
+    assert len(run.installs) == 2
+
+
+def test_old_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With both versions in the message."""
+    monkeypatch.setattr(sys, "version_info", (3, 9, 2))
+    with pytest.raises(setup.SetupFailed, match=r"Python 3\.9; 3\.11 or newer"):
+        setup._check_python()
+
+
+def test_stamp_covers_every_included_file() -> None:
+    """A requirements file that another includes must be among those whose change is noticed."""
+
+    def included(name: str) -> set[str]:
+        lines = (ROOT / name).read_text().splitlines()
+        found = [line.removeprefix("-r ").strip() for line in lines if line.startswith("-r ")]
+        return {name}.union(*(included(str(Path(name).parent / file)) for file in found))
+
+    assert included(setup.REQUIREMENTS[0]) == set(setup.REQUIREMENTS)

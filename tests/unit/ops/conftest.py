@@ -1,0 +1,91 @@
+"""The command line against tables and a bucket in moto, and topics that write down what they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from core import clients
+from core.blobs import Blobs
+from core.jobs import JobStore
+from core.keys import KeyStore
+from ops import stack
+from ops.__main__ import main
+from publisher import handler as publisher
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def ops(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Run `python -m ops` with these arguments; a wrong usage ends it as it ends the process."""
+
+    def run(*arguments: str) -> Answer:
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Answer(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def keys(dynamodb: Any, keys_table: str, monkeypatch: pytest.MonkeyPatch) -> KeyStore:
+    """The keys of the deployed stack."""
+    monkeypatch.setattr(stack, "outputs", lambda name: {"KeysTable": keys_table})
+    monkeypatch.setattr(clients, "dynamodb", lambda: dynamodb)
+    return KeyStore(dynamodb, keys_table)
+
+
+@dataclass
+class Topics:
+    """SNS: what was published, as (topic, body, attributes), but for bodies that it refuses."""
+
+    published: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    refused: dict[str, Exception] = field(default_factory=dict)
+
+    def publish(self, *, TopicArn: str, Message: str, MessageAttributes: Any, MessageGroupId: str) -> None:
+        if Message in self.refused:
+            raise self.refused[Message]
+        attributes = {key: value["StringValue"] for key, value in MessageAttributes.items()}
+        assert MessageGroupId == attributes["owner"]
+        self.published.append((TopicArn, Message, attributes))
+
+
+@dataclass(frozen=True)
+class Deployment:
+    jobs: JobStore
+    blobs: Blobs
+    topics: Topics
+
+
+@pytest.fixture
+def deployed(
+    dynamodb: Any, jobs_table: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Deployment]:
+    """What `republish` reads, and where it sends."""
+    topics = Topics()
+    parts = {
+        "JobsTable": jobs_table,
+        "DataBucket": bucket,
+        "DocEventsTopic": "doc-events",
+        "ErrorAlertsTopic": "error-alerts",
+    }
+    monkeypatch.setattr(stack, "outputs", lambda name: parts)
+    monkeypatch.setattr(clients, "dynamodb", lambda: dynamodb)
+    monkeypatch.setattr(clients, "s3", lambda: s3)
+    monkeypatch.setattr(clients, "client", {"sns": topics}.__getitem__)
+    for variable in ("EVENTS_TOPIC", "ALERTS_TOPIC", "DATA_BUCKET"):
+        monkeypatch.setenv(variable, "as it is before and after the test")
+    publisher.dependencies.cache_clear()
+    yield Deployment(JobStore(dynamodb, jobs_table), Blobs(s3, bucket), topics)
+    publisher.dependencies.cache_clear()

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from core import embedding
+from core.embedding import Patience, Vector
+from core.errors import Throttled
+from core.vectors import Version
+from search import handler as module
+from tests.unit.examples import document
+from tests.unit.rest import Answer, call, problem
+
+Ask = Callable[..., Answer]
+
+
+class North:
+    """Every text points north."""
+
+    model, dimensions = "model", 2
+    busy = False
+
+    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+        if self.busy:
+            raise Throttled("The embedding model is busy.")
+        yield from ([0.0, 1.0] for _ in texts)
+
+
+@pytest.fixture
+def embedder(monkeypatch: pytest.MonkeyPatch) -> North:
+    north = North()
+    monkeypatch.setattr(embedding, "make", lambda *_, **__: north)
+    return north
+
+
+@pytest.fixture
+def ask(environment: dict[str, str], jobs_table: str, bucket: str, embedder: North, dynamodb: Any) -> Ask:
+    """Searches among two documents of ana's: `a` lies north, and `b`, of 2026, east."""
+    for name, vector, metadata in (("a", [0.0, 1.0], {}), ("b", [1.0, 0.0], {"year": "2026"})):
+        chunk = {"chunk": 0, "text": f"text of {name}", "start": 0, "end": 9, "heading": "H"}
+        module.dependencies().vectors.put(Version("ana", name, "01"), 0, [vector], [chunk])
+        pointer = document(document_id=name, version="01", batches=1, metadata=metadata)
+        dynamodb.put_item(**module.dependencies().catalog.publish("ana", pointer)["Put"])
+
+    def search(body: Any, **options: Any) -> Answer:
+        return call(module.handler, "POST", "/search", body, **options)
+
+    return search
+
+
+def test_hits(ask: Ask) -> None:
+    """The nearest chunks come first, with their document, place and score."""
+    answer = ask({"query": "where?"})
+    assert answer.status == 200
+    first, second = answer.json["hits"]
+    assert first == {
+        "document_id": "a",
+        "version": "01",
+        "chunk": 0,
+        "score": 1.0,
+        "text": "text of a",
+        "start": 0,
+        "end": 9,
+        "heading": "H",
+    }
+    assert (second["document_id"], second["score"]) == ("b", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "found"),
+    [
+        ({"top_k": 1}, ["a"]),
+        ({"filter": {"document_ids": ["b"]}}, ["b"]),
+        ({"filter": {"metadata": {"year": "2026"}}}, ["b"]),
+        ({"filter": {"document_ids": ["a"], "metadata": {"year": "2026"}}}, []),
+        ({"filter": {}}, ["a", "b"]),
+    ],
+)
+def test_narrowing(ask: Ask, narrowed: dict[str, Any], found: list[str]) -> None:
+    """A search can be narrowed by number, document and metadata."""
+    hits = ask({"query": "where?"} | narrowed).json["hits"]
+    assert [hit["document_id"] for hit in hits] == found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"query": ""}, "query"),
+        ({"query": " \n\t "}, "query"),
+        ({"query": "x" * 8001}, "query"),
+        ({"query": "\ud800"}, "query"),
+        ({"query": None}, "query"),
+        ({"query": "x", "top_k": 0}, "top_k"),
+        ({"query": "x", "top_k": 101}, "top_k"),
+        ({"query": "x", "filter": {"document_ids": ["a"] * 101}}, "filter.document_ids"),
+        ({"query": "x", "filter": {"owner": "ben"}}, "filter.owner"),
+        ({"question": "x"}, "query"),
+    ],
+)
+def test_what_is_wrong_is_named(ask: Ask, wrong: dict[str, Any], field: str) -> None:
+    """A question that cannot be answered is a 422 that names the field."""
+    assert problem(ask(wrong), 422, "invalid_request")["field"] == field
+
+
+def test_own_documents_only(ask: Ask) -> None:
+    """Nobody finds what belongs to another owner."""
+    assert ask({"query": "where?"}, owner="ben").json == {"hits": []}
+
+
+def test_scope(ask: Ask) -> None:
+    """Searching needs its own scope."""
+    problem(ask({"query": "x"}, scopes="jobs:read jobs:write"), 403, "forbidden")
+
+
+def test_busy(ask: Ask, embedder: North) -> None:
+    """A model that is busy is a 503 that says when to come back."""
+    embedder.busy = True
+    answer = ask({"query": "x"})
+    problem(answer, 503, "throttled")
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_questions_are_not_logged(ask: Ask, embedder: North, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """What somebody asks is in no line of the log, also if it fails."""
+    embedder.dimensions = 3
+    embedder.embed = lambda *_, **__: (_ for _ in ()).throw(RuntimeError("broken"))  # type: ignore[method-assign]
+    problem(ask({"query": "secret words"}), 500, "internal")
+    assert logged()
+    assert "secret" not in str(logged())

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from core.errors import CountMismatch, JobClosed, Superseded
+from core.jobs import Job, JobStore, begin
+from core.vectors import Version
+from store_vectors import handler as module
+from store_vectors.handler import handler
+from tests.unit.examples import document, job
+
+EXECUTION = "arn:execution"
+
+
+@pytest.fixture
+def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore:
+    return module.dependencies().jobs
+
+
+@pytest.fixture
+def subject(store: JobStore) -> Job:
+    """A job of three vectors, which are all there."""
+    job_id = store.submit(job(at=time.time())).job.job_id
+    subject = store.apply(job_id, begin(stage="embed", lease=EXECUTION))
+    put(subject, 0, 2)
+    put(subject, 1, 1)
+    return subject
+
+
+def put(subject: Job, batch: int, count: int) -> None:
+    version = Version(subject.owner, subject.document_id, subject.document_version)
+    module.dependencies().vectors.put(version, batch, [[0.0, 1.0]] * count, [{}] * count)
+
+
+def event(subject: Job, chunks: int = 3, execution: str = EXECUTION) -> dict[str, Any]:
+    return {"job_id": subject.job_id, "chunks": chunks, "execution": execution}
+
+
+def test_as_many_as_chunks(store: JobStore, subject: Job) -> None:
+    """As many vectors as chunks: the document is embedded, and the index has the model's name."""
+    assert handler(event(subject), None) == {"index": "model-2"}
+    told = json.loads(store.events(subject.job_id)[-1].body)
+    assert (told["event"], told["vectors"], told["index"]) == ("document.embedded", 3, "model-2")
+    assert store.get(subject.job_id).stage == "notify"
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_count(store: JobStore, subject: Job, chunks: int) -> None:
+    """Fewer or more vectors than chunks end the job with that reason, and nothing is logged as done."""
+    with pytest.raises(CountMismatch, match=f"{chunks} chunks, but 3 vectors"):
+        handler(event(subject, chunks), None)
+    assert "document.embedded" not in [e.name for e in store.events(subject.job_id)]
+
+
+def test_vectors_that_a_newer_version_took(store: JobStore, subject: Job, dynamodb: Any) -> None:
+    """Vectors that are gone because a newer version came first are no loss: the job is superseded."""
+    newer = document(version="Z" * 26)
+    dynamodb.put_item(**module.dependencies().catalog.publish("ana", newer)["Put"])
+    with pytest.raises(Superseded):
+        handler(event(subject, 4), None)
+
+
+def test_again(store: JobStore, subject: Job) -> None:
+    """The stage done again gives the same answer, and no second event."""
+    assert handler(event(subject), None) == handler(event(subject), None)
+    assert [e.name for e in store.events(subject.job_id)].count("document.embedded") == 1
+
+
+def test_another_execution(subject: Job) -> None:
+    """An execution that does not hold the job stops."""
+    with pytest.raises(JobClosed):
+        handler(event(subject, execution="other"), None)

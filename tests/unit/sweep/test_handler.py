@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from core import events, views
+from core.jobs import JobStore, begin
+from core.webhooks.deliveries import LEASE_SECONDS, Attempt, Delivery
+from sweep import handler as module
+from sweep.handler import handler
+from tests.support.calls import Calls
+from tests.support.clock import Clock
+from tests.unit.examples import DAY, event, job
+
+DEAD = ("INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL", "WEBHOOKS_DLQ_URL")
+
+
+class Queues:
+    """The three queues of dead messages."""
+
+    def __init__(self, client: Any, urls: dict[str, str]) -> None:
+        self.client, self.urls = client, urls
+
+    def put(self, name: str, message: dict[str, Any]) -> None:
+        self.client.send_message(QueueUrl=self.urls[name], MessageBody=json.dumps(message))
+
+    def left(self, name: str) -> int:
+        """How many messages are there, hidden ones included."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.client.get_queue_attributes(QueueUrl=self.urls[name], AttributeNames=names)["Attributes"]
+        return sum(int(found[name]) for name in names)
+
+
+@pytest.fixture
+def queues(
+    environment: dict[str, str], cached_clients: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> Queues:
+    client = cached_clients("sqs")
+    urls = {name: client.create_queue(QueueName=name)["QueueUrl"] for name in DEAD}
+    for name, url in urls.items():
+        monkeypatch.setenv(name, url)
+    return Queues(client, urls)
+
+
+@pytest.fixture
+def calls(queues: Queues) -> Iterator[Calls]:
+    calls = Calls(Clock())
+    calls.answers["stepfunctions:SendTaskFailure"] = lambda params: {}
+    with calls.intercepted():
+        yield calls
+
+
+@pytest.fixture
+def store(calls: Calls, jobs_table: str, deliveries_table: str) -> JobStore:
+    return module.dependencies().jobs
+
+
+def sweep() -> None:
+    handler({}, None)
+
+
+def test_deadlines(store: JobStore) -> None:
+    """Open jobs whose deadline has passed end with that reason, queued or running; others are left alone."""
+    past, future = events.timestamp(time.time() - 1), events.timestamp(time.time() + 60)
+    queued, running, early = (
+        store.submit(job(at=time.time(), deadline=d)).job.job_id for d in (past, past, future)
+    )
+    store.apply(running, begin(stage="chunk", lease="x"))
+    sweep()
+    sweep()
+    for job_id in (queued, running):
+        ended = store.get(job_id)
+        assert ended.error is not None
+        assert (ended.status, ended.error["code"]) == ("failed", "deadline_exceeded")
+    assert store.get(early).status == "queued"
+
+
+def test_one_that_cannot_be_ended_keeps_no_other_waiting(store: JobStore, calls: Calls) -> None:
+    """A job that cannot be ended now is ended by a later sweep, and the others by this one."""
+    past = events.timestamp(time.time() - 1)
+    made = [store.submit(job(at=time.time(), deadline=past)).job.job_id for _ in range(3)]
+    calls.fail("dynamodb", "TransactWriteItems", "InternalServerError")
+    sweep()
+    assert sorted(store.get(job_id).status for job_id in made) == ["failed", "failed", "queued"]
+    sweep()
+    assert {store.get(job_id).status for job_id in made} == {"failed"}
+
+
+def test_a_job_that_was_never_started(store: JobStore, queues: Queues) -> None:
+    """A job whose start failed too often ends with a reason, and its message is done with."""
+    job_id = store.submit(job(at=time.time())).job.job_id
+    queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
+    queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": "job_gone"})
+    sweep()
+    ended = store.get(job_id)
+    assert ended.error is not None
+    assert ended.error["code"] == "not_started"
+    assert queues.left("INDEXING_DLQ_URL") == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"event": "document.canceled", "job_id": "job_1"},
+        {"event": "document.deleted", "owner": "ana", "document_id": "d", "version": "v"},
+    ],
+)
+def test_cleaning_that_failed(store: JobStore, queues: Queues, message: dict[str, Any]) -> None:
+    """A clean-up that failed too often stays, for an operator to send it on its way again."""
+    queues.put("INDEXING_DLQ_URL", message)
+    sweep()
+    assert queues.left("INDEXING_DLQ_URL") == 1
+
+
+def test_a_batch_that_was_never_embedded(store: JobStore, queues: Queues, calls: Calls) -> None:
+    """The state machine is told of a dead batch, in the form in which it hears of errors."""
+    queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
+    sweep()
+    (told,) = (call.params for call in calls.log if call.operation == "SendTaskFailure")
+    assert (told["taskToken"], told["error"]) == ("t" * 20, "Unavailable")
+    assert json.loads(told["cause"])["errorType"] == "Unavailable"
+    assert queues.left("EMBEDDING_DLQ_URL") == 0
+
+
+@pytest.mark.parametrize(("code", "left"), [("TaskTimedOut", 0), ("InvalidToken", 0), ("InternalError", 1)])
+def test_tokens(store: JobStore, queues: Queues, calls: Calls, code: str, left: int) -> None:
+    """A token that nobody waits for is done with; one that could not be answered now stays."""
+    queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
+    calls.fail("*", "SendTaskFailure", code)
+    sweep()
+    assert queues.left("EMBEDDING_DLQ_URL") == left
+
+
+@pytest.fixture
+def delivery(store: JobStore) -> Delivery:
+    job_id = store.submit(job(at=time.time(), webhook_url="https://example.com/x")).job.job_id
+    return module.dependencies().deliveries.create(
+        event(job_id=job_id),
+        endpoint_id="default",
+        url="https://example.com/x",
+        job_expires_at=int(time.time()) + DAY,
+        retention_seconds=DAY,
+    )
+
+
+def status(delivery: Delivery) -> str:
+    found = module.dependencies().deliveries.get(delivery.delivery_id)
+    assert found is not None
+    return found.status
+
+
+def test_a_delivery_that_always_failed(store: JobStore, queues: Queues, delivery: Delivery) -> None:
+    """A delivery whose senders all died is given up, and its job's owner sees that."""
+    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": delivery.delivery_id, "attempt": 0})
+    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": "evt_gone#default", "attempt": 0})
+    sweep()
+    assert status(delivery) == "failed"
+    assert queues.left("WEBHOOKS_DLQ_URL") == 0
+    snapshot = store.snapshot(delivery.job_id, owner="ana")
+    assert views.whole(snapshot, "")["webhook"]["status"] == "failed"
+
+
+def test_a_delivery_in_somebodys_hands(
+    queues: Queues, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery that is being sent is left to its sender, and looked at again should that one die."""
+    deliveries = module.dependencies().deliveries
+    claim = deliveries.claim(delivery)
+    assert claim is not None
+    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": delivery.delivery_id, "attempt": 0})
+    sweep()
+    assert (status(delivery), queues.left("WEBHOOKS_DLQ_URL")) == ("sending", 1)
+    deliveries.record(claim, Attempt(at="now", duration_ms=1, status=204), wait=None)
+    assert status(delivery) == "delivered"
+
+
+def test_a_sender_that_died(queues: Queues, delivery: Delivery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delivery whose last sender died while sending is given up when its lease is over."""
+    deliveries = module.dependencies().deliveries
+    assert deliveries.claim(delivery)
+    monkeypatch.setattr(deliveries, "_clock", lambda: time.time() + LEASE_SECONDS + 1)
+    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": delivery.delivery_id, "attempt": 0})
+    sweep()
+    assert (status(delivery), queues.left("WEBHOOKS_DLQ_URL")) == ("failed", 0)
+
+
+def test_a_message_that_nobody_understands(queues: Queues, store: JobStore, delivery: Delivery) -> None:
+    """A message that cannot be read stays, and keeps no other from being seen to."""
+    queues.put("WEBHOOKS_DLQ_URL", {"nonsense": 1})
+    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": delivery.delivery_id, "attempt": 0})
+    sweep()
+    assert status(delivery) == "failed"
+    assert queues.left("WEBHOOKS_DLQ_URL") == 1

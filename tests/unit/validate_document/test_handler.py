@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from core.blobs import Blobs
+from core.documents.parse import Limits
+from core.errors import DocumentTooLarge, JobClosed, SourceNotFound
+from core.jobs import JobStore, begin, cancel
+from tests.unit.examples import job
+from validate_document import handler as module
+from validate_document.handler import handler
+
+EXECUTION = "arn:execution"
+TEXT = "# Año nuevo\n\nA document of two paragraphs.\n\nThis is the other one.\n"
+LIMITS = {"MAX_CHARACTERS": "1000", "PARSE_TIMEOUT_SECONDS": "30", "PARSE_MEMORY_MB": "1024"}
+
+
+@pytest.fixture
+def store(environment: dict[str, str], jobs_table: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> JobStore:
+    for name, value in LIMITS.items():
+        monkeypatch.setenv(name, value)
+    return module.dependencies().jobs
+
+
+@pytest.fixture
+def event(store: JobStore, blobs: Blobs) -> dict[str, str]:
+    key = "uploads/ana/upl_1/a.md"
+    etag = blobs.put(key, TEXT.encode())
+    subject = store.submit(
+        job(at=time.time(), input={"document_id": "d", "bytes": 1, "etag": etag, "source_key": key})
+    )
+    return {"job_id": subject.job.job_id, "source_key": key, "execution": EXECUTION}
+
+
+def test_text(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
+    """The document's text goes to S3, and its key, length and type back; the execution holds the job."""
+    answer = handler(event, None)
+    assert answer == {
+        "text_key": f"work/{event['job_id']}/text",
+        "characters": len(blobs.get(answer["text_key"]).decode()),
+        "media_type": "text/markdown",
+    }
+    assert "Año nuevo" in blobs.get(answer["text_key"]).decode()
+    subject = store.get(event["job_id"])
+    assert (subject.status, subject.stage, subject.lease) == ("running", "validate", EXECUTION)
+
+
+def test_limits(store: JobStore) -> None:
+    """The limits of parsing are those that are configured."""
+    assert module.dependencies().limits == Limits(
+        max_bytes=1000, max_characters=1000, timeout_seconds=30, memory_mb=1024
+    )
+
+
+def test_changed_upload(event: dict[str, str], blobs: Blobs) -> None:
+    """A file that was changed after the job was submitted is not what was submitted."""
+    blobs.put(event["source_key"], b"something else")
+    with pytest.raises(SourceNotFound):
+        handler(event, None)
+
+
+def test_too_large(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
+    """A file over the limit is told by its bytes, of which no more than the limit are read."""
+    etag = blobs.put("inputs/ana/large", b"x" * 1001)
+    large = {"document_id": "d", "bytes": 1, "etag": etag, "source_key": "inputs/ana/large"}
+    job_id = store.submit(job(at=time.time(), input=large)).job.job_id
+    with pytest.raises(DocumentTooLarge, match="1000 bytes"):
+        handler(event | {"job_id": job_id, "source_key": "inputs/ana/large"}, None)
+
+
+def test_over(event: dict[str, str], store: JobStore) -> None:
+    """A job that was canceled, or that another execution holds, is not worked on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "parse", lambda *_, **__: pytest.fail("nothing is parsed"))
+        store.apply(event["job_id"], begin(stage="validate", lease="other"))
+        with pytest.raises(JobClosed):
+            handler(event, None)
+        store.apply(event["job_id"], cancel)
+        with pytest.raises(JobClosed):
+            handler(event, None)

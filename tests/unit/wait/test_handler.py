@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import ids, views
+from core.jobs import Job, JobStore, Snapshot, begin, cancel
+from tests.unit.examples import FakeClock, job
+from tests.unit.rest import Answer, call, problem
+from wait import handler as module
+from wait.handler import LAST_GAP_SECONDS, until_changed
+
+QUEUED, RUNNING = job(), job(status="running", version=2)
+DONE = replace(RUNNING, status="completed", version=3)
+
+
+class Watched:
+    """A job that is seen to change at given moments of a clock; looking takes some time."""
+
+    def __init__(self, *changes: tuple[float, Job], looking: float = 0.0) -> None:
+        self.clock = FakeClock(0.0)
+        self.looks: list[float] = []
+        self._changes, self._looking = changes, looking
+
+    def look(self) -> Snapshot:
+        self.looks.append(self.clock.now)
+        seen = [subject for moment, subject in self._changes if moment <= self.clock.now]
+        self.clock.now += self._looking
+        return Snapshot(seen[-1], None, None)
+
+    def wait(self, seconds: float, known: str | None = None) -> Snapshot:
+        return until_changed(self.look, known, seconds, clock=self.clock, sleep=self.clock.sleep)
+
+
+# ── until_changed ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_wait() -> None:
+    """Without a wait the answer is there at the first look."""
+    watched = Watched((0, QUEUED))
+    assert watched.wait(0).job == QUEUED
+    assert (watched.looks, watched.clock.sleeps) == ([0.0], [])
+
+
+def test_a_final_job_is_not_waited_for() -> None:
+    """Nothing changes any more in a job that has ended, so nobody waits for it, whatever they know."""
+    watched = Watched((0, DONE))
+    assert watched.wait(25, views.etag(Snapshot(DONE, None, None))).job == DONE
+    assert watched.clock.sleeps == []
+
+
+def test_what_is_new_is_answered_at_once() -> None:
+    """A job that differs from what the caller knows is answered without a wait."""
+    watched = Watched((0, RUNNING))
+    assert watched.wait(25, views.etag(Snapshot(QUEUED, None, None))).job == RUNNING
+    assert watched.clock.sleeps == []
+
+
+@given(st.floats(0.01, 24), st.floats(0, 0.09))
+def test_a_change_is_answered_within_a_second(moment: float, looking: float) -> None:
+    """A change that comes in the middle of a wait is answered less than a second after it."""
+    watched = Watched((0, QUEUED), (moment, RUNNING), looking=looking)
+    assert watched.wait(25).job == RUNNING
+    assert watched.looks[-1] - moment < 1
+
+
+@given(st.floats(0, 25), st.floats(0, 0.5))
+def test_never_past_the_limit(seconds: float, looking: float) -> None:
+    """Without a change the last look begins when the time is up, and not later than one look may take."""
+    watched = Watched((0, QUEUED), looking=looking)
+    assert watched.wait(seconds).job == QUEUED
+    assert sum(watched.clock.sleeps) <= seconds + 1e-9
+    assert watched.looks[-1] <= max(seconds, watched.looks[-2] + looking if len(watched.looks) > 1 else 0) + 1e-9
+
+
+def test_gaps_grow() -> None:
+    """Gaps grow from a fifth of a second to nearly one, so that 25 seconds cost about 30 looks."""
+    watched = Watched((0, QUEUED))
+    watched.wait(25)
+    gaps = watched.clock.sleeps[:-1]
+    assert gaps == sorted(gaps)
+    assert (gaps[0], gaps[-1]) == (0.2, LAST_GAP_SECONDS)
+    assert len(watched.looks) < 35
+
+
+def test_progress_is_a_change() -> None:
+    """A batch that is done ends a wait, though the row is the same."""
+    states = iter(
+        [Snapshot(RUNNING, (1, 3), None), Snapshot(RUNNING, (1, 3), None), Snapshot(RUNNING, (2, 3), None)]
+    )
+    clock = FakeClock(0.0)
+    found = until_changed(lambda: next(states), None, 25, clock=clock, sleep=clock.sleep)
+    assert found.progress == (2, 3)
+
+
+@pytest.mark.parametrize("form", ["{}", "W/{}", '"other", {}', '"other",W/{} ', "*"])
+def test_forms_of_what_is_known(form: str) -> None:
+    """Tags may be weak, one of several, or a star, as RFC 9110 has it."""
+    watched = Watched((0, QUEUED))
+    watched.wait(5, form.format(views.etag(Snapshot(QUEUED, None, None))))
+    assert watched.clock.now == 5
+
+
+# ── over HTTP ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def store(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> JobStore:
+    return JobStore(dynamodb, jobs_table)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The function's clock and its sleep."""
+    clock = FakeClock(time.time())
+    monkeypatch.setattr(time, "monotonic", clock)
+    monkeypatch.setattr(time, "sleep", clock.sleep)
+    return clock
+
+
+@pytest.fixture
+def job_id(store: JobStore) -> str:
+    return store.submit(job(at=time.time())).job.job_id
+
+
+def ask(job_id: str, **options: Any) -> Answer:
+    return call(module.handler, "GET", f"/jobs/{job_id}/status", **options)
+
+
+def test_status(store: JobStore, job_id: str, clock: FakeClock) -> None:
+    """The small answer, its tag, when to come back, and no cache."""
+    seen = ask(job_id)
+    snapshot = store.snapshot(job_id, owner="ana")
+    assert seen.status == 200
+    assert seen.json | views.small(snapshot) == seen.json
+    assert seen.headers["etag"] == views.etag(snapshot)
+    assert seen.headers["retry-after"] == "1"
+    assert seen.headers["cache-control"] == "no-store"
+    assert "preference-applied" not in seen.headers
+    assert clock.sleeps == []
+
+
+def test_not_modified(store: JobStore, job_id: str, clock: FakeClock) -> None:
+    """What the caller has already is a 304 without a body; after a change it is answered again."""
+    tag = ask(job_id).headers["etag"]
+    unchanged = ask(job_id, headers={"If-None-Match": tag})
+    assert (unchanged.status, unchanged.body, unchanged.headers["etag"]) == (304, "", tag)
+    store.apply(job_id, begin(stage="validate", lease="x"))
+    changed = ask(job_id, headers={"if-none-match": tag})
+    assert (changed.status, changed.json["status"]) == (200, "running")
+
+
+def test_a_final_job_asks_for_no_more(store: JobStore, job_id: str) -> None:
+    """A job that has ended carries no Retry-After, and is not waited for."""
+    store.apply(job_id, cancel)
+    ended = ask(job_id, query={"wait": "25"})
+    assert (ended.json["status"], ended.json["stage"]) == ("canceled", "queued")
+    assert "retry-after" not in ended.headers
+
+
+@pytest.mark.parametrize(
+    ("asked", "waited", "applied"),
+    [
+        ({"query": {"wait": "3"}}, 3, None),
+        ({"query": {"wait": "0"}}, 0, None),
+        ({"query": {"wait": "9999"}}, 25, None),
+        ({"headers": {"Prefer": "wait=4"}}, 4, "wait=4"),
+        ({"headers": {"prefer": "respond-async, wait=4"}}, 4, "wait=4"),
+        ({"headers": {"Prefer": 'WAIT="4"; x'}}, 4, "wait=4"),
+        ({"headers": {"Prefer": "wait=9999"}}, 25, "wait=25"),
+        ({"headers": {"Prefer": "wait=soon"}}, 0, None),
+        ({"headers": {"Prefer": "await=4"}}, 0, None),
+        ({"headers": {"Prefer": "wait=4"}, "query": {"wait": "2"}}, 2, None),
+    ],
+)
+def test_waiting(job_id: str, clock: FakeClock, asked: dict[str, Any], waited: float, applied: str | None) -> None:
+    """A wait is asked for in the query or by preference, is limited, and is confirmed as it was honoured."""
+    seen = ask(job_id, **asked)
+    assert seen.status == 200
+    assert sum(clock.sleeps) == pytest.approx(waited)
+    assert seen.headers.get("preference-applied") == applied
+
+
+@pytest.mark.parametrize("wait", ["-1", "soon", "1.5", ""])
+def test_wrong_wait(job_id: str, wait: str) -> None:
+    """A wait that is no number of seconds is refused by name."""
+    assert problem(ask(job_id, query={"wait": wait}), 422, "invalid_request")["field"] == "wait"
+
+
+def test_change_while_waiting(
+    store: JobStore, job_id: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change in the middle of a wait is the answer, with the tag of the new state."""
+    tag = ask(job_id).headers["etag"]
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if len(clock.sleeps) == 3:
+            store.apply(job_id, begin(stage="validate", lease="x"))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    seen = ask(job_id, query={"wait": "25"}, headers={"If-None-Match": tag})
+    assert (seen.status, seen.json["status"], len(clock.sleeps)) == (200, "running", 3)
+    assert seen.headers["etag"] == views.etag(store.snapshot(job_id, owner="ana")) != tag
+
+
+@pytest.mark.parametrize(
+    "foreign", [lambda job_id: ids.new("job"), lambda job_id: "job_1", lambda job_id: job_id.lower()]
+)
+def test_no_such_job(job_id: str, foreign: Callable[[str], str]) -> None:
+    """An id that is unknown or malformed is a 404."""
+    problem(ask(foreign(job_id)), 404, "not_found")
+
+
+def test_somebody_elses_job(job_id: str) -> None:
+    """Another owner's job is answered like one that does not exist."""
+    assert ask(job_id, owner="ben").json == ask(ids.new("job"), owner="ben").json
+
+
+def test_scope(job_id: str) -> None:
+    """Looking needs the scope to read."""
+    problem(ask(job_id, scopes="jobs:write"), 403, "forbidden")
