@@ -1,0 +1,69 @@
+"""cdk-nag's AwsSolutions pack over the app with the defaults of cdk.json: `python -m tests.stacks.nag`.
+
+Prints its findings as JSON, a list of [construct, rule].
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+Finding = tuple[str, str]
+ROOT = Path(__file__).parents[2]
+
+
+def findings(cache: Path, sources: list[Path]) -> set[Finding]:
+    """From a process of its own, or from `cache` where the sources have not changed since."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, Path(__file__)]))
+    kept = cache / f"{digest.hexdigest()[:16]}.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(sorted(_audit())))
+    return {(construct, rule) for construct, rule in json.loads(kept.read_text())}
+
+
+def _audit() -> set[Finding]:
+    context = json.loads((ROOT / "cdk.json").read_text())["context"] | {"aws:cdk:bundling-stacks": []}
+    with tempfile.TemporaryDirectory() as out:
+        environment = os.environ | {
+            "CDK_OUTDIR": out,
+            "CDK_CONTEXT_JSON": json.dumps(context),
+            "CDK_VALIDATION": "false",  # CDK's own validator, which has another test
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.stacks.nag"], cwd=ROOT, env=environment, capture_output=True, check=False
+        )
+        report = Path(out, "validation-report.json")
+        assert report.exists(), done.stderr.decode()
+        return _read(json.loads(report.read_text()))
+
+
+def _read(report: dict[str, list[dict[str, list[dict[str, list[dict[str, str]]]]]]]) -> set[Finding]:
+    return {
+        (construct["constructPath"], str(violation["ruleName"]))
+        for plugin in report["pluginReports"]
+        for violation in plugin["violations"]
+        for construct in violation["violatingConstructs"]
+    }
+
+
+def main() -> None:
+    """Synthesise with the pack; where it finds something, synthesis ends with an error, after the report."""
+    import aws_cdk as cdk
+    from cdk_nag import AwsSolutionsChecks
+
+    from app import build
+
+    app = cdk.App()
+    build(app)
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    app.synth()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+"""What holds for every queue, mapping, topic and alarm. Each rule yields what breaks it, by logical id.
+
+Sources: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html (visibility, receives),
+https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html (retention),
+https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html (maximum concurrency),
+https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-errors.html (streams),
+https://docs.aws.amazon.com/sns/latest/dg/sns-configure-dead-letter-queue.html (subscriptions),
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html (loops).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+from tests.stacks.templates import Properties, Template, as_list, resources, statements, target
+
+VISIBILITY_FACTOR = 6
+LEAST_RECEIVES = 5
+DAYS_14 = 14 * 24 * 3600
+DEFAULT_RETENTION = 4 * 24 * 3600
+SMALLEST_ACCOUNT = 10
+LEFT_FOR_THE_API = 1
+
+Rule = Callable[[Template], Iterator[str]]
+
+
+def violations(template: Template) -> list[str]:
+    """Everything in the template that breaks a rule."""
+    return [f"{rule.__name__}: {found}" for rule in RULES for found in rule(template)]
+
+
+# Queues
+
+
+def visibility_is_six_times_the_worker(template: Template) -> Iterator[str]:
+    for _, mapping in _queue_mappings(template):
+        queue, worker = target(mapping["EventSourceArn"]), target(mapping["FunctionName"])
+        window = mapping.get("MaximumBatchingWindowInSeconds", 0)
+        wanted = VISIBILITY_FACTOR * _properties(template, worker).get("Timeout", 3) + window
+        if _properties(template, queue).get("VisibilityTimeout", 30) != wanted:
+            yield f"{queue}: {wanted} s would be six times {worker} and its window"
+
+
+def each_queue_has_one_worker(template: Template) -> Iterator[str]:
+    read = [target(mapping["EventSourceArn"]) for _, mapping in _queue_mappings(template)]
+    for queue in _work_queues(template):
+        if read.count(queue) != 1:
+            yield f"{queue}: {read.count(queue)} workers"
+
+
+def each_queue_has_dead_letters(template: Template) -> Iterator[str]:
+    for queue in _work_queues(template):
+        redrive = _properties(template, queue).get("RedrivePolicy", {})
+        if target(redrive.get("deadLetterTargetArn")) not in dict(resources(template, "AWS::SQS::Queue")):
+            yield f"{queue}: no dead-letter queue"
+        if redrive.get("maxReceiveCount", 0) < LEAST_RECEIVES:
+            yield f"{queue}: fewer than {LEAST_RECEIVES} receives"
+
+
+def dead_letters_are_kept_longest(template: Template) -> Iterator[str]:
+    """A message keeps the age it had in its first queue, so the second must keep messages for longer."""
+    for queue, dead_letters in _pairs(template):
+        kept = _properties(template, dead_letters).get("MessageRetentionPeriod", DEFAULT_RETENTION)
+        if kept != DAYS_14 or kept <= _properties(template, queue).get(
+            "MessageRetentionPeriod", DEFAULT_RETENTION
+        ):
+            yield f"{dead_letters}: keeps messages {kept} s"
+
+
+def queues_refuse_plain_http(template: Template) -> Iterator[str]:
+    sealed = {
+        target(queue)
+        for _, policy in resources(template, "AWS::SQS::QueuePolicy")
+        if any(_denies_plain_http(statement, "sqs:*") for statement in statements(policy))
+        for queue in policy["Queues"]
+    }
+    yield from (queue for queue, _ in resources(template, "AWS::SQS::Queue") if queue not in sealed)
+
+
+def dead_letters_raise_an_alarm(template: Template) -> Iterator[str]:
+    """A queue that a function empties is nearly always empty: there, what counts is what was received."""
+    swept = set(_swept(template))
+    for _, dead_letters in _pairs(template):
+        metric = "NumberOfMessagesReceived" if dead_letters in swept else "ApproximateNumberOfMessagesVisible"
+        if not any(_watches(alarm, dead_letters, metric) for _, alarm in resources(template, ALARM)):
+            yield f"{dead_letters}: no alarm on {metric} from 1, with an action"
+
+
+# Mappings
+
+
+def queue_mappings_report_each_failure(template: Template) -> Iterator[str]:
+    for logical_id, mapping in _queue_mappings(template):
+        if mapping.get("FunctionResponseTypes") != ["ReportBatchItemFailures"]:
+            yield logical_id
+
+
+def queue_mappings_are_limited(template: Template) -> Iterator[str]:
+    for logical_id, mapping in _queue_mappings(template):
+        if _concurrency(mapping) < 2:
+            yield f"{logical_id}: no MaximumConcurrency"
+
+
+def mappings_fit_the_smallest_account(template: Template) -> Iterator[str]:
+    """A new account runs 10 functions at a time, and the API must always find room."""
+    mappings = list(resources(template, MAPPING))
+    total = sum(_concurrency(mapping) for _, mapping in mappings)
+    if total > SMALLEST_ACCOUNT - LEFT_FOR_THE_API:
+        yield f"{', '.join(logical_id for logical_id, _ in mappings)}: {total} at a time"
+
+
+def streams_lose_nothing(template: Template) -> Iterator[str]:
+    for logical_id, mapping in _stream_mappings(template):
+        wanted = {
+            "a filter": bool(mapping.get("FilterCriteria", {}).get("Filters")),
+            "bisection": mapping.get("BisectBatchOnFunctionError") is True,
+            "bounded retries": mapping.get("MaximumRetryAttempts", -1) > 0,
+            "an age within the stream's 24 hours": 0 < mapping.get("MaximumRecordAgeInSeconds", -1) < 24 * 3600,
+            "an on-failure destination": "Destination"
+            in mapping.get("DestinationConfig", {}).get("OnFailure", {}),
+            "partial responses": mapping.get("FunctionResponseTypes") == ["ReportBatchItemFailures"],
+            "the whole stream": mapping.get("StartingPosition") == "TRIM_HORIZON",
+        }
+        yield from (f"{logical_id}: without {name}" for name, given in wanted.items() if not given)
+
+
+def the_outbox_sends_new_events_only(template: Template) -> Iterator[str]:
+    wanted = {"eventName": ["INSERT"], "dynamodb": {"NewImage": {"entity": {"S": ["event"]}}}}
+    for logical_id, mapping in _stream_mappings(template):
+        filters = mapping.get("FilterCriteria", {}).get("Filters", [])
+        if [json.loads(one["Pattern"]) for one in filters] != [wanted]:
+            yield logical_id
+
+
+# Topics
+
+
+def subscriptions_are_raw_and_have_dead_letters(template: Template) -> Iterator[str]:
+    for logical_id, subscription in _queue_subscriptions(template):
+        if subscription.get("RawMessageDelivery") is not True:
+            yield f"{logical_id}: not raw"
+        if target(subscription.get("RedrivePolicy", {}).get("deadLetterTargetArn")) is None:
+            yield f"{logical_id}: no dead-letter queue"
+
+
+def topics_may_send_to_their_queues(template: Template) -> Iterator[str]:
+    for logical_id, subscription in _queue_subscriptions(template):
+        dead_letters = subscription.get("RedrivePolicy", {}).get("deadLetterTargetArn")
+        for queue in {target(subscription["Endpoint"]), target(dead_letters)}:
+            if queue and not _admits_topic(template, queue, target(subscription["TopicArn"])):
+                yield f"{logical_id}: {queue} does not let the topic in"
+
+
+def topics_refuse_plain_http(template: Template) -> Iterator[str]:
+    for topic, _ in resources(template, "AWS::SNS::Topic"):
+        if not any(_denies_plain_http(statement, "sns:Publish") for statement in _of_topic(template, topic)):
+            yield topic
+
+
+def alarms_may_publish(template: Template) -> Iterator[str]:
+    """A topic with a policy of its own has no default policy, which would have let alarms in."""
+    for logical_id, alarm in resources(template, ALARM):
+        for action in alarm.get("AlarmActions", []):
+            if not any(map(_admits_alarms, _of_topic(template, target(action)))):
+                yield f"{logical_id}: {target(action)} does not let it in"
+
+
+# Functions
+
+
+def only_those_who_must_may_loop(template: Template) -> Iterator[str]:
+    """AWS stops a function that is called by its own messages after 16 rounds, unless told not to."""
+    readers = {(target(m["FunctionName"]), target(m["EventSourceArn"])) for _, m in _queue_mappings(template)}
+    senders = set(_senders(template))
+    for function, properties in resources(template, "AWS::Lambda::Function"):
+        loops = any(reader == function and (function, queue) in senders for reader, queue in readers)
+        if loops != (properties.get("RecursiveLoop") == "Allow"):
+            yield f"{function}: {'sends to' if loops else 'does not send to'} the queue that it reads"
+
+
+RULES: tuple[Rule, ...] = (
+    visibility_is_six_times_the_worker,
+    each_queue_has_one_worker,
+    each_queue_has_dead_letters,
+    dead_letters_are_kept_longest,
+    queues_refuse_plain_http,
+    dead_letters_raise_an_alarm,
+    queue_mappings_report_each_failure,
+    queue_mappings_are_limited,
+    mappings_fit_the_smallest_account,
+    streams_lose_nothing,
+    the_outbox_sends_new_events_only,
+    subscriptions_are_raw_and_have_dead_letters,
+    topics_may_send_to_their_queues,
+    topics_refuse_plain_http,
+    alarms_may_publish,
+    only_those_who_must_may_loop,
+)
+
+MAPPING = "AWS::Lambda::EventSourceMapping"
+ALARM = "AWS::CloudWatch::Alarm"
+
+
+def _properties(template: Template, logical_id: str | None) -> Properties:
+    found: Properties = template["Resources"].get(logical_id or "", {}).get("Properties", {})
+    return found
+
+
+def _queue_mappings(template: Template) -> list[tuple[str, Properties]]:
+    """Whatever refers to a queue of this template; a stream belongs to the other stack."""
+    queues = dict(resources(template, "AWS::SQS::Queue"))
+    return [(i, m) for i, m in resources(template, MAPPING) if target(m["EventSourceArn"]) in queues]
+
+
+def _stream_mappings(template: Template) -> list[tuple[str, Properties]]:
+    queues = {logical_id for logical_id, _ in _queue_mappings(template)}
+    return [(i, m) for i, m in resources(template, MAPPING) if i not in queues]
+
+
+def _queue_subscriptions(template: Template) -> list[tuple[str, Properties]]:
+    return [(i, s) for i, s in resources(template, "AWS::SNS::Subscription") if s["Protocol"] == "sqs"]
+
+
+def _pairs(template: Template) -> list[tuple[str, str]]:
+    """(queue, its dead-letter queue)."""
+    found = (
+        (queue, target(properties.get("RedrivePolicy", {}).get("deadLetterTargetArn")))
+        for queue, properties in resources(template, "AWS::SQS::Queue")
+    )
+    return [(queue, dead_letters) for queue, dead_letters in found if dead_letters]
+
+
+def _work_queues(template: Template) -> list[str]:
+    dead_letters = {dead for _, dead in _pairs(template)}
+    return [queue for queue, _ in resources(template, "AWS::SQS::Queue") if queue not in dead_letters]
+
+
+def _swept(template: Template) -> Iterator[str | None]:
+    """Dead-letter queues whose URL is given to a function: it empties them."""
+    for _, function in resources(template, "AWS::Lambda::Function"):
+        variables = function.get("Environment", {}).get("Variables", {})
+        yield from (target(value) for key, value in variables.items() if key.endswith("_DLQ_URL"))
+
+
+def _watches(alarm: Properties, queue: str, metric: str) -> bool:
+    names = [target(d["Value"]) for d in alarm.get("Dimensions", []) if d["Name"] == "QueueName"]
+    at_once = (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "GreaterThanOrEqualToThreshold")
+    has_action = bool(alarm.get("AlarmActions")) and alarm.get("ActionsEnabled", True)
+    return names == [queue] and alarm["MetricName"] == metric and at_once and has_action
+
+
+def _concurrency(mapping: Properties) -> int:
+    """What a queue's mapping is limited to; of a stream, the readers of each shard."""
+    limit: int = mapping.get("ScalingConfig", {}).get("MaximumConcurrency", 0)
+    return limit or int(mapping.get("ParallelizationFactor", 1))
+
+
+def _denies_plain_http(statement: Properties, action: str) -> bool:
+    plain = statement.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
+    everybody = statement["Principal"] in ("*", {"AWS": "*"})
+    return statement["Effect"] == "Deny" and plain and everybody and statement["Action"] == action
+
+
+def _of_topic(template: Template, topic: str | None) -> list[Properties]:
+    policies = [p for _, p in resources(template, "AWS::SNS::TopicPolicy") if topic in map(target, p["Topics"])]
+    return [statement for policy in policies for statement in statements(policy)]
+
+
+def _admits_alarms(statement: Properties) -> bool:
+    who = statement["Principal"]
+    service = isinstance(who, dict) and who.get("Service") == "cloudwatch.amazonaws.com"
+    return statement["Effect"] == "Allow" and statement["Action"] == "sns:Publish" and service
+
+
+def _admits_topic(template: Template, queue: str, topic: str | None) -> bool:
+    return any(
+        statement["Effect"] == "Allow"
+        and statement["Action"] == "sqs:SendMessage"
+        and statement["Principal"] == {"Service": "sns.amazonaws.com"}
+        and target(statement["Condition"]["ArnEquals"]["aws:SourceArn"]) == topic
+        for _, policy in resources(template, "AWS::SQS::QueuePolicy")
+        if queue in map(target, policy["Queues"])
+        for statement in statements(policy)
+    )
+
+
+def _senders(template: Template) -> Iterator[tuple[str, str | None]]:
+    """(function, queue that its role may send to)."""
+    roles = {target(f["Role"]): function for function, f in resources(template, "AWS::Lambda::Function")}
+    for _, policy in resources(template, "AWS::IAM::Policy"):
+        for statement in statements(policy):
+            if "sqs:SendMessage" in as_list(statement["Action"]):
+                for role in policy["Roles"]:
+                    for resource in as_list(statement["Resource"]):
+                        if target(role) in roles:
+                            yield roles[target(role)], target(resource)

@@ -1,0 +1,104 @@
+"""The synthesised templates as data: resources by type, and who refers to whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.deployment import PSEUDO_PARAMETERS, construct_paths, stacks
+from tests.support.template import Resolver
+
+Template = dict[str, Any]
+Properties = dict[str, Any]
+ARN = "arn:aws:any:eu-west-1:123456789012:it:"
+
+
+def resources(template: Template, kind: str) -> Iterator[tuple[str, Properties]]:
+    """(logical id, properties) of every resource of this type."""
+    for logical_id, definition in template["Resources"].items():
+        if definition["Type"] == kind:
+            yield logical_id, definition.get("Properties", {})
+
+
+def target(value: Any) -> str | None:
+    """The logical id that a `Ref` or `Fn::GetAtt` names; None for anything else."""
+    match value:
+        case {"Ref": str(logical_id)} | {"Fn::GetAtt": [str(logical_id), *_]}:
+            return logical_id
+    return None
+
+
+def statements(policy: Properties) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = policy["PolicyDocument"]["Statement"]
+    return found
+
+
+def as_list(value: Any) -> list[Any]:
+    """IAM writes a list of one without its brackets."""
+    return value if isinstance(value, list) else [value]
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource whose references are resolved: to `ARN` and a construct path for an ARN, else to the path."""
+
+    logical_id: str
+    path: str
+    kind: str
+    properties: Properties
+
+    @property
+    def name(self) -> str:
+        return self.path.removesuffix("/Resource")
+
+
+class Assembly:
+    """All stacks of a cloud assembly, with their templates and their resolved resources."""
+
+    def __init__(self, directory: Path) -> None:
+        manifest = json.loads((directory / "manifest.json").read_text())
+        self.templates: dict[str, Template] = {}
+        self.resources: list[Resource] = []
+        self._exports: dict[str, Any] = {}
+        for name, artifact in stacks(manifest):
+            template = json.loads((directory / artifact["properties"]["templateFile"]).read_text())
+            self.templates[name] = template
+            self._resolve(template, construct_paths(directory, artifact))
+
+    def of(self, kind: str) -> list[Resource]:
+        return [resource for resource in self.resources if resource.kind == kind]
+
+    def functions(self) -> dict[str, Resource]:
+        """By the name of the handler's folder."""
+        functions = self.of("AWS::Lambda::Function")
+        return {function.properties["Handler"].split(".")[0]: function for function in functions}
+
+    def _resolve(self, template: Template, paths: dict[str, str]) -> None:
+        def name(logical_id: str) -> str:
+            return paths.get(logical_id, logical_id).removesuffix("/Resource")
+
+        def reference(logical_id: str) -> Any:
+            if logical_id in PSEUDO_PARAMETERS:
+                return PSEUDO_PARAMETERS[logical_id]
+            refers_by_arn = template["Resources"].get(logical_id, {}).get("Type") in REFERENCE_IS_ARN
+            return (ARN if refers_by_arn else "") + name(logical_id)
+
+        def attribute(logical_id: str, attribute: str) -> str:
+            return ARN + name(logical_id) + ("" if attribute == "Arn" else f".{attribute}")
+
+        resolver = Resolver(
+            template, reference=reference, attribute=attribute, imported=lambda export: self._exports[export]
+        )
+        for output in template.get("Outputs", {}).values():
+            if "Export" in output:
+                self._exports[output["Export"]["Name"]] = resolver.resolve(output["Value"])
+        for logical_id, definition in template["Resources"].items():
+            properties = resolver.resolve(definition.get("Properties", {}))
+            path = paths.get(logical_id, logical_id)
+            self.resources.append(Resource(logical_id, path, definition["Type"], properties))
+
+
+REFERENCE_IS_ARN = {"AWS::SNS::Topic", "AWS::StepFunctions::StateMachine"}

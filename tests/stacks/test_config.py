@@ -1,0 +1,249 @@
+"""The typed view of cdk.json: every knob is a field, and a wrong value is refused under its own name."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stacks.config import Config, ConfigError
+
+ROOT = Path(__file__).parents[2]
+CONTEXT = json.loads((ROOT / "cdk.json").read_text())["context"]
+KNOBS = {key: value for key, value in CONTEXT.items() if ":" not in key}
+INTEGERS = sorted(field.name for field in fields(Config) if field.type == "int")
+BOOLEANS = sorted(field.name for field in fields(Config) if field.type == "bool")
+LISTS = sorted(field.name for field in fields(Config) if str(field.type).startswith("tuple"))
+TEXTS = sorted(field.name for field in fields(Config) if field.type == "str")
+
+
+def config(**changes: Any) -> Config:
+    return Config.from_context((KNOBS | changes).get)
+
+
+def refused(**changes: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config(**changes)
+    return str(caught.value)
+
+
+def test_every_knob_is_a_field_and_every_field_a_knob() -> None:
+    """cdk.json and `Config` name the same things."""
+    assert sorted(KNOBS) == sorted(field.name for field in fields(Config))
+    assert sorted([*INTEGERS, *BOOLEANS, *LISTS, *TEXTS]) == sorted(KNOBS)
+
+
+def test_defaults_are_those_of_the_file() -> None:
+    """What is not overridden is what cdk.json says."""
+    read = {field.name: getattr(config(), field.name) for field in fields(Config)}
+    assert {key: list(v) if isinstance(v, tuple) else v for key, v in read.items()} == KNOBS
+
+
+def test_every_knob_turns_something() -> None:
+    """Each field is read somewhere in the stacks: a knob that does nothing would be a lie."""
+    read = {
+        node.attr
+        for path in (ROOT / "stacks").rglob("*.py")
+        if path.name != "config.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and "config" in ast.unparse(node.value)
+    }
+    assert set(KNOBS) - read == set()
+
+
+def test_it_cannot_be_changed() -> None:
+    """A configuration stays as it was read."""
+    with pytest.raises(FrozenInstanceError):
+        config().chunk_size = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("key", sorted(KNOBS))
+def test_a_missing_value_is_named(key: str) -> None:
+    """Without a value nothing is guessed."""
+    assert refused(**{key: None}) == f"{key}: missing; cdk.json must give it a value"
+
+
+@pytest.mark.parametrize("key", INTEGERS)
+@pytest.mark.parametrize("value", ["many", "1.5", 1.5, True, [1], {}, "", "null"])
+def test_a_number_must_be_whole(key: str, value: Any) -> None:
+    """Words, fractions, truths and lists are no numbers, from the file or from `-c`."""
+    assert refused(**{key: value}).startswith(f"{key}: expected int, got ")
+
+
+@pytest.mark.parametrize("key", BOOLEANS)
+@pytest.mark.parametrize("value", ["yes", "1", 1, 0, [True], "True", ""])
+def test_a_switch_must_be_true_or_false(key: str, value: Any) -> None:
+    """Only JSON's two words switch anything."""
+    assert refused(**{key: value}).startswith(f"{key}: expected bool, got ")
+
+
+@pytest.mark.parametrize("key", TEXTS)
+@pytest.mark.parametrize("value", [1, False, ["x"], {}])
+def test_a_text_must_be_a_text(key: str, value: Any) -> None:
+    """A number where a word belongs is a mistake."""
+    assert refused(**{key: value}).startswith(f"{key}: expected str, got ")
+
+
+@pytest.mark.parametrize("key", LISTS)
+def test_an_item_of_the_wrong_type_is_named_by_its_place(key: str) -> None:
+    """The message says which item of the list it is."""
+    assert refused(**{key: [*KNOBS[key], {}]}).startswith(f"{key}[{len(KNOBS[key])}]: expected ")
+
+
+BOUNDS = {
+    "log_retention_days": (1, 3653),
+    "wait_seconds_max": (1, 25),
+    "max_inline_bytes": (1, 262_144),
+    "max_upload_bytes": (1, 524_288_000),
+    "authorizer_cache_seconds": (0, 3600),
+    "api_throttle_rate": (1, 10_000),
+    "api_throttle_burst": (1, 10_000),
+    "idempotency_hours": (1, 2160),
+    "embedding_dimensions": (1, 4096),
+    "chunk_size": (20, 20_000),
+    "chunk_overlap": (0, 10_000),
+    "chunks_per_batch": (1, 500),
+    "indexing_concurrency": (2, 1000),
+    "embedding_concurrency": (2, 1000),
+    "notify_concurrency": (2, 1000),
+    "webhooks_concurrency": (2, 1000),
+    "job_deadline_minutes": (5, 5760),
+    "parse_timeout_seconds": (1, 600),
+    "parse_memory_mb": (256, 8_000),
+    "max_characters": (1, 100_000_000),
+    "webhook_timeout_seconds": (1, 30),
+    "job_retention_days": (1, 3650),
+    "delivery_retention_days": (1, 3650),
+    "file_retention_days": (1, 3650),
+}
+# What else must move for a bound itself to be possible.
+WITH: dict[tuple[str, int], dict[str, int]] = {
+    ("chunk_size", 20): {"chunk_overlap": 0},
+    ("chunk_overlap", 10_000): {"chunk_size": 20_000},
+}
+
+
+def test_every_number_has_bounds() -> None:
+    """No number is taken as it comes."""
+    assert sorted(BOUNDS) == INTEGERS
+
+
+@pytest.mark.parametrize("key", BOUNDS)
+def test_numbers_are_taken_within_their_bounds_only(key: str) -> None:
+    """The bounds themselves are fine; one beyond is refused, and the message says what would do."""
+    low, high = BOUNDS[key]
+    for value in (low, high):
+        assert getattr(config(**{key: value}, **WITH.get((key, value), {})), key) == value
+    for value in (low - 1, high + 1):
+        assert refused(**{key: value}) == f"{key}: {value} is not between {low} and {high}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("runtime", "nodejs22.x"),
+        ("runtime", "python3.10"),
+        ("architecture", "arm"),
+        ("removal_policy", "snapshot"),
+        ("embedding", "openai"),
+        ("log_level", "info"),
+        ("log_level", "TRACE"),
+    ],
+)
+def test_words_are_chosen_from_a_list(key: str, value: str) -> None:
+    """Another word is refused, and the message lists those that are known."""
+    message = refused(**{key: value})
+    assert message.startswith(f"{key}: {value!r} is not one of ")
+    assert str(KNOBS[key]) in message
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("chunk_overlap", {"chunk_overlap": 1000}),
+        ("chunk_overlap", {"chunk_size": 100}),
+        ("chunk_overlap", {"chunk_overlap": 1001}),
+        ("webhook_schedule_seconds", {"webhook_schedule_seconds": []}),
+        ("webhook_schedule_seconds", {"webhook_schedule_seconds": [0, 901]}),
+        ("webhook_schedule_seconds", {"webhook_schedule_seconds": [-1]}),
+        ("allow_private_cidrs", {"allow_private_cidrs": ["10.0.0.0/33"]}),
+        ("allow_private_cidrs", {"allow_private_cidrs": ["10.0.0.1/8"]}),
+        ("allow_private_cidrs", {"allow_private_cidrs": ["localhost"]}),
+        ("cors_origins", {"cors_origins": ["app.example.com"]}),
+        ("cors_origins", {"cors_origins": ["https://app.example.com/"]}),
+        ("cors_origins", {"cors_origins": ["https://a.example' + 'x"]}),
+        ("cors_origins", {"cors_origins": [""]}),
+        ("alert_email", {"alert_email": "nobody"}),
+        ("alert_email", {"alert_email": "a@b c@d"}),
+        ("job_retention_days", {"job_retention_days": 1, "job_deadline_minutes": 1440}),
+        ("file_retention_days", {"file_retention_days": 2, "job_deadline_minutes": 2880}),
+    ],
+)
+def test_what_cannot_work_is_refused(key: str, changes: dict[str, Any]) -> None:
+    """What is well formed but cannot work fails under the name of the key to change."""
+    assert refused(**changes).startswith(f"{key}: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("chunk_size", "500", 500),
+        ("chunk_size", " 500 ", 500),
+        ("chunk_size", "500.0", 500),
+        ("layers", "false", False),
+        ("webhook_allow_http", "true", True),
+        ("cors_origins", "https://a.example,https://b.example", ("https://a.example", "https://b.example")),
+        ("cors_origins", '["https://a.example"]', ("https://a.example",)),
+        ("cors_origins", "*", ("*",)),
+        ("cors_origins", "", ()),
+        ("cors_origins", "[]", ()),
+        ("allow_private_cidrs", "127.0.0.0/8", ("127.0.0.0/8",)),
+        ("allow_private_cidrs", "127.0.0.0/8,::1/128", ("127.0.0.0/8", "::1/128")),
+        ("webhook_schedule_seconds", "0,5,30", (0, 5, 30)),
+        ("webhook_schedule_seconds", "[0, 5]", (0, 5)),
+        ("webhook_schedule_seconds", "7", (7,)),
+        ("alert_email", "ops@example.com", "ops@example.com"),
+        ("alert_email", "", ""),
+        ("embedding_model", "123", "123"),
+        ("runtime", "provided.al2023", "provided.al2023"),
+    ],
+)
+def test_overrides_come_as_text(key: str, text: str, value: Any) -> None:
+    """`-c key=value` is always text: numbers, switches and lists are read from it."""
+    assert getattr(config(**{key: text}), key) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("webhook_schedule_seconds", "0,soon"),
+        ("webhook_schedule_seconds", "1.5"),
+        ("allow_private_cidrs", '{"a": 1}'),
+        ("cors_origins", "[1]"),
+    ],
+)
+def test_an_override_that_is_no_list_is_named(key: str, text: str) -> None:
+    """A list from `-c` is checked item by item as one from the file."""
+    assert refused(**{key: text}).startswith(key)
+
+
+@given(size=st.integers(20, 20_000), overlap=st.integers(0, 10_000))
+def test_the_overlap_is_always_smaller_than_the_chunk(size: int, overlap: int) -> None:
+    """Whatever the numbers, chunks move on: an overlap as large as a chunk is refused, a smaller one taken."""
+    changes = {"chunk_size": size, "chunk_overlap": overlap}
+    if overlap < size:
+        assert config(**changes).chunk_overlap == overlap
+    else:
+        assert refused(**changes).startswith("chunk_overlap: ")
+
+
+def test_a_float_from_the_cdk_node_is_a_whole_number() -> None:
+    """The CDK hands numbers over as floats; 500.0 is 500."""
+    value = config(chunk_size=500.0).chunk_size
+    assert (value, type(value)) == (500, int)

@@ -1,0 +1,142 @@
+"""All functions are alike where they should be, and agree with the numbers in their own code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.handler import router as open_routes
+from core import events
+from embed_chunks import handler as embed_chunks
+from indexing import handler as indexing
+from tests.stacks.templates import ARN, Assembly, Resource
+from webhook_sender import handler as webhook_sender
+
+CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
+STREAM_LIMIT_SECONDS = 900
+
+
+def mapping_of(app: Assembly, function: str) -> Resource:
+    name = app.functions()[function].name
+    (found,) = [m for m in app.of("AWS::Lambda::EventSourceMapping") if m.properties["FunctionName"] == name]
+    return found
+
+
+def queue_of(app: Assembly, function: str) -> Resource:
+    arn = mapping_of(app, function).properties["EventSourceArn"]
+    (found,) = [queue for queue in app.of("AWS::SQS::Queue") if ARN + queue.name == arn]
+    return found
+
+
+def test_runtime_and_architecture_are_configured(app: Assembly) -> None:
+    """Every function runs on the configured runtime and architecture, and is traced."""
+    alike = {
+        (f["Runtime"], *f["Architectures"], f["TracingConfig"]["Mode"])
+        for f in (function.properties for function in app.of("AWS::Lambda::Function"))
+    }
+    assert alike == {(CONTEXT["runtime"], CONTEXT["architecture"], "Active")}
+
+
+def test_one_code_asset(app: Assembly) -> None:
+    """All functions share one asset, so a deployment uploads the code once."""
+    assert len({f.properties["Code"]["S3Key"] for f in app.of("AWS::Lambda::Function")}) == 1
+
+
+def test_each_function_has_a_log_group_of_its_own(app: Assembly) -> None:
+    """No function creates its own group, which would keep logs for ever."""
+    groups = [f.properties["LoggingConfig"]["LogGroup"] for f in app.of("AWS::Lambda::Function")]
+    assert len(set(groups)) == len(groups)
+    assert set(groups) <= {group.name for group in app.of("AWS::Logs::LogGroup")}
+
+
+@pytest.mark.parametrize(("name", "days"), [("app", 30), ("overridden", 60)])
+def test_logs_are_kept_as_configured(request: pytest.FixtureRequest, name: str, days: int) -> None:
+    """Every log group is kept for `log_retention_days`, rounded up to what CloudWatch offers."""
+    assembly: Assembly = request.getfixturevalue(name)
+    assert {group.properties["RetentionInDays"] for group in assembly.of("AWS::Logs::LogGroup")} == {days}
+
+
+def test_layers_hold_what_functions_import(app: Assembly) -> None:
+    """Every function has the base layer; parsers and numpy only where they are used."""
+    layers = {
+        function: [layer.rpartition("/")[2] for layer in resource.properties["Layers"]]
+        for function, resource in app.functions().items()
+    }
+    assert all(found[0] == "BaseLayer" for found in layers.values())
+    assert {f: found[1:] for f, found in layers.items() if found[1:]} == {
+        "validate_document": ["DocumentsLayer"],
+        "search": ["VectorsLayer"],
+    }
+
+
+def test_no_layers_where_the_environment_has_them(overridden: Assembly) -> None:
+    """`layers: false` deploys none."""
+    assert overridden.of("AWS::Lambda::LayerVersion") == []
+
+
+def test_the_last_receive_is_the_last(app: Assembly) -> None:
+    """`embed_chunks` fails the task on the very receive after which SQS gives the message up."""
+    redrive = queue_of(app, "embed_chunks").properties["RedrivePolicy"]
+    assert redrive["maxReceiveCount"] == embed_chunks.LAST_RECEIVE
+
+
+def test_a_batch_of_deliveries_is_sent_at_once(app: Assembly) -> None:
+    """`webhook_sender` has a thread for each message of a batch, so one deadline is enough for all."""
+    sender = app.functions()["webhook_sender"].properties
+    assert mapping_of(app, "webhook_sender").properties["BatchSize"] == webhook_sender.WORKERS
+    assert sender["Timeout"] > CONTEXT["webhook_timeout_seconds"]
+
+
+def test_the_embedder_has_time_left_to_write_down(app: Assembly) -> None:
+    """What `embed_chunks` reserves to keep what was paid for is a small part of its timeout."""
+    assert app.functions()["embed_chunks"].properties["Timeout"] >= embed_chunks.RESERVE_SECONDS * 5
+
+
+def test_indexing_hears_what_it_reacts_to(app: Assembly) -> None:
+    """The subscription's filter lets through the events that `indexing` knows, and no others."""
+    filters = [s.properties.get("FilterPolicy") for s in app.of("AWS::SNS::Subscription")]
+    (indexed,) = [policy for policy in filters if policy]
+    assert sorted(indexed) == ["event_type"]
+    assert sorted(indexed["event_type"]) == sorted(indexing.REACTIONS)
+    assert set(indexed["event_type"]) <= set(events.names("document"))
+
+
+def test_what_holds_a_request_open_is_shorter_than_the_gateway(app: Assembly) -> None:
+    """API Gateway gives up after 29 s; waiting and its last look at the job fit in."""
+    functions = app.functions()
+    assert all(functions[name].properties["Timeout"] <= 29 for name in ("api", "wait", "search", "authorizer"))
+    assert CONTEXT["wait_seconds_max"] + 4 <= functions["wait"].properties["Timeout"]
+
+
+def test_the_sweep_ends_before_it_starts_again(app: Assembly) -> None:
+    """Once a minute, and never two at a time; a failure is simply tried again a minute later."""
+    (rule,) = [r.properties for r in app.of("AWS::Events::Rule") if "ScheduleExpression" in r.properties]
+    (sweep,) = rule["Targets"]
+    assert rule["ScheduleExpression"] == "rate(1 minute)"
+    assert sweep["Arn"] == ARN + app.functions()["sweep"].name
+    assert sweep["RetryPolicy"]["MaximumRetryAttempts"] == 0
+    assert app.functions()["sweep"].properties["Timeout"] < 60
+
+
+def test_a_dead_letter_is_in_hand_while_the_sweep_runs(app: Assembly) -> None:
+    """What the sweep has received stays invisible until it has ended."""
+    dead = [q for q in app.of("AWS::SQS::Queue") if "RedrivePolicy" not in q.properties]
+    timeout = app.functions()["sweep"].properties["Timeout"]
+    assert {queue.properties["VisibilityTimeout"] > timeout for queue in dead} == {True}
+
+
+def test_the_parser_leaves_memory_and_time_to_its_function(app: Assembly) -> None:
+    """The subprocess meets its own limits before Lambda's, so a bomb of a document is told by name."""
+    validate = app.functions()["validate_document"].properties
+    assert validate["MemorySize"] >= CONTEXT["parse_memory_mb"] + 512
+    assert validate["Timeout"] >= CONTEXT["parse_timeout_seconds"] + 60
+    assert validate["Timeout"] <= STREAM_LIMIT_SECONDS
+
+
+def test_the_open_routes_are_in_the_code() -> None:
+    """What the gateway lets through without a key is answered by the API itself."""
+    routes: Any = open_routes._routes
+    assert {path for rule in routes for path in [rule[0]]} == {"/health", "/openapi.json", "/docs"}

@@ -1,0 +1,67 @@
+"""Layers: what pip is asked for, and when another build is another asset."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk import aws_lambda as lambda_
+
+from stacks.constructs import layers
+
+ARM, X86 = lambda_.Architecture.ARM_64, lambda_.Architecture.X86_64
+
+
+@pytest.fixture
+def pip(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Record what would be run, and let it install one file that is needed and one that is not."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> None:
+        commands.append(command)
+        target = Path(command[command.index("--target") + 1])
+        (target / "package" / "tests").mkdir(parents=True)
+        (target / "package" / "code.py").write_text("x = 1")
+        (target / "package" / "tests" / "test_code.py").write_text("x = 1")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+def synthesise(tmp_path: Path, architecture: lambda_.Architecture, version: str = "python3.13") -> Path:
+    """The folder of the layer's asset."""
+    app = cdk.App(outdir=str(tmp_path))
+    stack = cdk.Stack(app, "Layers")
+    runtime = lambda_.Runtime(version, lambda_.RuntimeFamily.PYTHON)
+    layers.dependency_layer(stack, "base", runtime=runtime, architecture=architecture)
+    resources = app.synth().get_stack_by_name("Layers").template["Resources"].values()
+    (layer,) = [each for each in resources if each["Type"] == "AWS::Lambda::LayerVersion"]
+    return tmp_path / f"asset.{layer['Properties']['Content']['S3Key'].removesuffix('.zip')}"
+
+
+def test_pip_is_told_the_platform_of_lambda(pip: list[list[str]], tmp_path: Path) -> None:
+    """Wheels only, for the function's Python and machine, with every tag up to Amazon Linux 2023's glibc."""
+    synthesise(tmp_path, ARM)
+    (command,) = pip
+    platforms = [command[i + 1] for i, part in enumerate(command) if part == "--platform"]
+    assert platforms[0] == "manylinux_2_28_aarch64"
+    assert len(platforms) == len(layers.MANYLINUX)
+    assert "--only-binary=:all:" in command
+    assert command[command.index("--python-version") + 1] == "3.13"
+
+
+def test_layer_holds_only_what_functions_import(pip: list[list[str]], tmp_path: Path) -> None:
+    """Tests of packages are left out; what remains is below python/, where Lambda looks."""
+    asset = synthesise(tmp_path, ARM)
+    files = {str(path.relative_to(asset)) for path in asset.rglob("*.py")}
+    assert files == {"python/package/code.py"}
+
+
+def test_another_platform_is_another_asset(pip: list[list[str]], tmp_path: Path) -> None:
+    """The requirements are the same, but arm64 wheels must not be reused for x86_64 or another Python."""
+    builds = [(ARM, "python3.13"), (X86, "python3.13"), (ARM, "python3.12")]
+    assets = {synthesise(tmp_path / str(i), *build).name for i, build in enumerate(builds)}
+    assert len(assets) == 3

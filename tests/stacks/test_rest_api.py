@@ -1,0 +1,221 @@
+"""The HTTP front: who needs a key, where each path leads, and what the gateway says and writes down by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core import http
+from tests.stacks.templates import Assembly, Resource
+
+CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
+PROBLEM_JSON = "application/problem+json"
+OPEN = {("GET", "/health"), ("GET", "/openapi.json"), ("GET", "/docs")}
+# Whatever could carry a token or a text is not among these.
+LOGGED = {
+    *("$context.requestId", "$context.requestTime", "$context.httpMethod", "$context.resourcePath"),
+    *("$context.status", "$context.responseLatency", "$context.authorizer.owner", "$context.identity.sourceIp"),
+    "$context.error.responseType",
+}
+
+STATUSES = {
+    "UNAUTHORIZED": "401",
+    "ACCESS_DENIED": "403",
+    "MISSING_AUTHENTICATION_TOKEN": "404",
+    "REQUEST_TOO_LARGE": "413",
+    "THROTTLED": "429",
+    "INTEGRATION_TIMEOUT": "504",
+    "DEFAULT_4XX": None,
+    "DEFAULT_5XX": None,
+}
+
+
+def paths(app: Assembly) -> dict[str, str]:
+    """Path by the name of its resource."""
+    (api,) = app.of("AWS::ApiGateway::RestApi")
+    found = {api.name: "", f"{api.name}.RootResourceId": ""}
+    for resource in sorted(app.of("AWS::ApiGateway::Resource"), key=lambda r: len(r.path)):
+        parent = last(resource.properties["ParentId"])
+        found[resource.name] = f"{found[parent]}/{resource.properties['PathPart']}"
+    return found
+
+
+def last(reference: str) -> str:
+    return reference.rpartition(":")[2]
+
+
+def methods(app: Assembly) -> dict[tuple[str, str], dict[str, Any]]:
+    """Properties by (verb, path)."""
+    by_resource = paths(app)
+    return {
+        (m.properties["HttpMethod"], by_resource[last(m.properties["ResourceId"])] or "/"): m.properties
+        for m in app.of("AWS::ApiGateway::Method")
+    }
+
+
+def stage(app: Assembly) -> dict[str, Any]:
+    (found,) = app.of("AWS::ApiGateway::Stage")
+    return found.properties
+
+
+def gateway_responses(app: Assembly) -> dict[str, dict[str, Any]]:
+    return {r.properties["ResponseType"]: r.properties for r in app.of("AWS::ApiGateway::GatewayResponse")}
+
+
+@pytest.mark.parametrize("name", ["app", "overridden"])
+def test_every_method_needs_a_key_but_the_open_ones(request: pytest.FixtureRequest, name: str) -> None:
+    """Health, description and preflight are open; whatever else there is has the one authorizer."""
+    assembly: Assembly = request.getfixturevalue(name)
+    (authorizer,) = assembly.of("AWS::ApiGateway::Authorizer")
+    for (verb, path), method in methods(assembly).items():
+        if verb == "OPTIONS" or (verb, path) in OPEN:
+            assert method["AuthorizationType"] == "NONE", (verb, path)
+        else:
+            assert method["AuthorizationType"] == "CUSTOM", (verb, path)
+            assert method["AuthorizerId"] == authorizer.name, (verb, path)
+
+
+def test_the_open_paths_are_there(app: Assembly) -> None:
+    """Exactly three calls need no key, and preflight exists only for configured origins."""
+    assert {call for call, method in methods(app).items() if method["AuthorizationType"] == "NONE"} == OPEN
+
+
+def test_each_path_leads_to_its_function(app: Assembly) -> None:
+    """What holds a request open and what loads a model have functions of their own; the rest is the API's."""
+    functions = {f"{function.name}/invocations": name for name, function in app.functions().items()}
+    leads = {call: functions[last(method["Integration"]["Uri"])] for call, method in methods(app).items()}
+    assert leads == {
+        ("ANY", "/jobs"): "api",
+        ("ANY", "/jobs/{job_id}"): "api",
+        ("ANY", "/jobs/{job_id}/{proxy+}"): "api",
+        ("ANY", "/jobs/{job_id}/status"): "wait",
+        ("ANY", "/search"): "search",
+        ("ANY", "/{proxy+}"): "api",
+        **dict.fromkeys(OPEN, "api"),
+    }
+
+
+def test_integrations_pass_the_whole_request(app: Assembly) -> None:
+    """Every integration is a proxy, called by POST as Lambda wants it."""
+    alike = {(m["Integration"]["Type"], m["Integration"]["IntegrationHttpMethod"]) for m in methods(app).values()}
+    assert alike == {("AWS_PROXY", "POST")}
+
+
+def test_the_gateway_may_call_each_function_it_leads_to(app: Assembly) -> None:
+    """Each method has a permission whose pattern covers its verb and path."""
+    (api,) = app.of("AWS::ApiGateway::RestApi")
+    for (verb, path), method in methods(app).items():
+        function = last(method["Integration"]["Uri"]).removesuffix("/invocations")
+        allowed = [
+            source(p) for p in app.of("AWS::Lambda::Permission") if last(p.properties["FunctionName"]) == function
+        ]
+        segments = ["*" if part.startswith("{") else part for part in path.strip("/").split("/")]
+        wanted = "/".join([api.name, stage_name(app), "*" if verb == "ANY" else verb, *segments])
+        assert wanted in allowed, (verb, path)
+
+
+def source(permission: Resource) -> str:
+    return last(permission.properties["SourceArn"])
+
+
+def stage_name(app: Assembly) -> str:
+    (found,) = app.of("AWS::ApiGateway::Stage")
+    return found.name
+
+
+def test_the_authorizer_is_asked_once_per_key(app: Assembly) -> None:
+    """The header alone tells requests apart, and the answer is kept as long as cdk.json says."""
+    (authorizer,) = app.of("AWS::ApiGateway::Authorizer")
+    assert authorizer.properties["Type"] == "REQUEST"
+    assert authorizer.properties["IdentitySource"] == "method.request.header.Authorization"
+    assert authorizer.properties["AuthorizerResultTtlInSeconds"] == CONTEXT["authorizer_cache_seconds"]
+    assert app.functions()["authorizer"].name in authorizer.properties["AuthorizerUri"]
+
+
+def test_calls_are_throttled_as_configured(app: Assembly) -> None:
+    """Rate and burst of every method are those of cdk.json, and no payload is traced."""
+    (settings,) = stage(app)["MethodSettings"]
+    assert settings == {
+        "HttpMethod": "*",
+        "ResourcePath": "/*",
+        "ThrottlingRateLimit": CONTEXT["api_throttle_rate"],
+        "ThrottlingBurstLimit": CONTEXT["api_throttle_burst"],
+        "DataTraceEnabled": False,
+    }
+
+
+def test_the_access_log_has_no_path_and_no_query(app: Assembly) -> None:
+    """A path or query may carry a token, so what is logged is the resource; the format is JSON."""
+    logged = json.loads(stage(app)["AccessLogSetting"]["Format"])
+    assert set(logged.values()) <= LOGGED
+    assert {"request_id", "resource", "status", "owner"} <= set(logged)
+
+
+def test_access_is_logged_and_traced(app: Assembly) -> None:
+    """The log goes to a group of the stack, and requests are traced from the gateway on."""
+    assert last(stage(app)["AccessLogSetting"]["DestinationArn"]) in {
+        g.name for g in app.of("AWS::Logs::LogGroup")
+    }
+    assert stage(app)["TracingEnabled"] is True
+
+
+@pytest.mark.parametrize("name", STATUSES)
+def test_the_gateways_own_errors_are_problem_documents(app: Assembly, name: str) -> None:
+    """Whatever the caller accepts, an error of the gateway is an RFC 9457 problem like the API's own."""
+    response = gateway_responses(app)[name]
+    assert response["ResponseParameters"]["gatewayresponse.header.Content-Type"] == f"'{PROBLEM_JSON}'"
+    assert set(response["ResponseTemplates"]) == {"application/json", PROBLEM_JSON}
+    for template in response["ResponseTemplates"].values():
+        problem = json.loads(template)
+        assert {"type", "title", "detail"} <= set(problem)
+        assert problem.get("status") == (int(response["StatusCode"]) if "StatusCode" in response else None)
+        kind = problem["type"].rpartition(":")[2]
+        of_the_api = json.loads(http.problem(500, kind, "").body or "")
+        assert (problem["type"], problem["title"]) == (of_the_api["type"], of_the_api["title"])
+
+
+def test_no_error_of_the_gateway_repeats_what_was_sent(app: Assembly) -> None:
+    """No variable is put into a template: it could quote a token, or break the JSON."""
+    assert not any("$" in t for r in gateway_responses(app).values() for t in r["ResponseTemplates"].values())
+
+
+def test_every_status_has_its_response(app: Assembly) -> None:
+    """401 says how to prove who is calling, and each status is the one that its type stands for."""
+    responses = gateway_responses(app)
+    assert {name: responses[name].get("StatusCode") for name in responses} == STATUSES
+    challenge = "gatewayresponse.header.WWW-Authenticate"
+    assert {name for name in responses if challenge in responses[name]["ResponseParameters"]} == {"UNAUTHORIZED"}
+
+
+def test_browsers_can_read_errors_where_they_may_call(app: Assembly, overridden: Assembly) -> None:
+    """With an origin configured, the gateway's errors name it; without one, no browser may read anything."""
+    header = "gatewayresponse.header.Access-Control-Allow-Origin"
+
+    def origins(assembly: Assembly) -> set[str | None]:
+        return {r["ResponseParameters"].get(header) for r in gateway_responses(assembly).values()}
+
+    assert origins(app) == {None}
+    assert origins(overridden) == {"'https://app.example.com'"}
+
+
+def test_preflight_is_answered_at_every_path(overridden: Assembly) -> None:
+    """With an origin configured, every resource answers OPTIONS."""
+    answered = {path for verb, path in methods(overridden) if verb == "OPTIONS"}
+    assert answered >= {path for verb, path in methods(overridden) if verb != "OPTIONS"}
+
+
+def test_the_service_tells_where_it_is(app: Assembly) -> None:
+    """The outputs that the operator's commands and the local run read are there."""
+    wanted = {
+        "ApiUrl",
+        "KeysTable",
+        "JobsTable",
+        "DataBucket",
+        "DocEventsTopic",
+        "ErrorAlertsTopic",
+        "StateMachine",
+    }
+    assert wanted <= set(app.templates["RecadoService"]["Outputs"])
