@@ -1,0 +1,334 @@
+"""Documents from POST to search, through the real handlers and the unmodified template."""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from reportlab.lib import pdfencrypt
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.cidfonts import UnicodeCIDFont
+from reportlab.pdfgen.canvas import Canvas
+
+from core import errors
+from tests.support import pdfs
+from tests.support.service import Service
+
+Knob = Callable[..., None]
+
+GOOD = ["uploaded", "started", "chunked", "embedded", "indexed"]
+TEXTS = {
+    "text/plain": "Recado: ¿dónde está la niña? 世界，你好。日本語の文書 👩‍👩‍👧 🎉",
+    "text/markdown": "# Título\n\nLa cigüeña voló.\n\n## 第二章\n\n天地玄黄 🐉",
+    "text/html": "<!doctype html><title>t</title><h1>Œuvre</h1><p>naïve 東京 🗼</p><script>no()</script>",
+}
+HOSTILE = b"<html>" + b"<div>" * 200_000 + b"x"
+
+
+def pdf(*lines: str, **options: object) -> bytes:
+    """A page in a font for Chinese, as reportlab writes it."""
+    pdfmetrics.registerFont(UnicodeCIDFont("STSong-Light"))
+    file = io.BytesIO()
+    canvas = Canvas(file, invariant=1, **options)
+    canvas.setFont("STSong-Light", 12)
+    for row, line in enumerate(lines):
+        canvas.drawString(72, 700 - 20 * row, line)
+    canvas.save()
+    return file.getvalue()
+
+
+def bomb() -> bytes:
+    """A PDF of a kilobyte whose content unpacks to tens of megabytes."""
+    content = zlib.compress(zlib.compress(b"q " * 30_000_000, 1), 9)
+    packed = pdfs.stream(content, entries=b"/Filter [/FlateDecode /FlateDecode] ")
+    return pdfs.write(pdfs.document(pdfs.show("a")) | {5: packed})
+
+
+class TestGoodDocuments:
+    def test_text_of_every_type_is_found_as_it_was_written(self, service: Service) -> None:
+        """Inline text, Markdown and HTML complete, and search gives their own words back, in any script."""
+        jobs = {kind: service.submit(text, document_id=kind) for kind, text in TEXTS.items()}
+        service.cloud.settle(within=60)
+        for kind, job_id in jobs.items():
+            service.assert_over(job_id, "completed")
+            assert service.steps(job_id) == GOOD
+            assert service.documents()[kind]["media_type"] == kind
+        (plain,) = service.search(TEXTS["text/plain"], top_k=1)
+        assert (plain["document_id"], plain["text"]) == ("text/plain", TEXTS["text/plain"])
+        assert plain["score"] == pytest.approx(1, abs=1e-5)
+        (page,) = service.search("naïve", filter={"document_ids": ["text/html"]})
+        assert (page["text"], page["heading"]) == ("# Œuvre\n\nnaïve 東京 🗼", "Œuvre")
+
+    def test_an_uploaded_pdf_is_indexed(self, service: Service) -> None:
+        """A PDF that was put at the presigned URL completes, and its pages are found."""
+        job_id = service.submit(s3_key=service.upload(pdf("Contrato número 7", "世界，你好")), document_id="pdf")
+        service.cloud.settle(within=60)
+        service.assert_over(job_id, "completed")
+        (hit,) = service.search("Contrato")
+        assert hit["text"].splitlines() == ["Contrato número 7", "世界，你好"]
+        assert service.documents()["pdf"]["media_type"] == "application/pdf"
+
+    def test_the_job_says_what_became_of_it(self, service: Service) -> None:
+        """A completed job has a result, times in order and its batches counted."""
+        job_id = service.submit("Some words. " * 2000, metadata={"shelf": "3"})
+        service.cloud.settle(within=60)
+        job = service.job(job_id)
+        assert job["created_at"] < job["started_at"] < job["finished_at"] == job["updated_at"]
+        assert job["result"]["chunks"] > 16
+        assert job["progress"] == {"done": 2, "total": 2}
+        assert (job["stage"], job["error"], job["metadata"]) == ("notify", None, {"shelf": "3"})
+        assert service.documents()[job_id]["chunks"] == service.vectors()[job_id[4:]] == job["result"]["chunks"]
+
+    def test_events_tell_the_same_story_everywhere(self, service: Service) -> None:
+        """What SNS got is byte for byte the log, in its order, with times that do not go back."""
+        job_id = service.submit("# A\n\nb")
+        service.cloud.settle(within=60)
+        log = service.events(job_id)
+        assert service.published("DocEventsTopic") == log
+        assert all(early["timestamp"] <= late["timestamp"] for early, late in pairwise(log))
+        bodies = [call.params["Message"] for call in service.cloud.calls.of("publisher")]
+        stored = service.cloud.table("Jobs").scan()["Items"]
+        assert sorted(bodies) == sorted(item["body"] for item in stored if item.get("entity") == "event")
+        assert "".join(bodies).isascii()
+
+    def test_messages_and_state_carry_keys_not_texts(self, service: Service) -> None:
+        """Neither queue, topic, execution nor event holds a word of the document."""
+        job_id = service.submit("a xylophone " * 50)
+        service.cloud.settle(within=60)
+        carried = [
+            call.params for call in service.cloud.calls.log if call.service in ("sqs", "sns", "stepfunctions")
+        ]
+        carried.append(service.cloud.execution(job_id).events)
+        assert "xylophone" not in json.dumps([*carried, service.events(job_id)], default=str)
+
+    def test_documents_of_others_are_invisible(self, service: Service) -> None:
+        """Search and lists show an owner its own documents, also under the same document id."""
+        other = Service(service.cloud, "bob")
+        service.submit("mine", document_id="d")
+        other.submit("theirs", document_id="d")
+        service.cloud.settle(within=60)
+        assert [hit["text"] for hit in service.search("theirs")] == ["mine"]
+        assert [hit["text"] for hit in other.search("theirs")] == ["theirs"]
+
+    def test_a_large_document_stays_within_its_batches(self, service: Service, knob: Knob) -> None:
+        """Three megabytes make at most 400 batches, grown to hold all chunks, and one history of bounded size."""
+        service.cloud.pause("embed_chunks")
+        text = "Lorem ipsum dolor sit amet. " * 110_000
+        job_id = service.submit(s3_key=service.upload(text.encode(), content_type="text/plain"))
+        knob("ChunkDocument", CHUNK_SIZE=3000, CHUNK_OVERLAP=0, CHUNKS_PER_BATCH=2)
+        service.cloud.settle()
+        (chunked,) = [event for event in service.events(job_id) if event["event"] == "document.chunked"]
+        files = service.keys(f"work/{job_id}/chunks/")
+        assert len(files) == chunked["batches"] <= 400
+        assert chunked["chunks"] > 400 * 2
+        assert len(service.cloud.queue("Embedding/Queue")) == 10
+        service.cancel(job_id)
+        service.cloud.resume()
+        service.cloud.settle(within=60)
+        service.assert_over(job_id, "canceled")
+
+
+def unreadable() -> dict[str, tuple[str | bytes, dict[str, object]]]:
+    """By code: a document that fails with it, and the knobs of validation, where they are not the usual ones."""
+    page = pdfs.document(pdfs.show("hello"), pdfs.show("world"))
+    locked = pdfencrypt.StandardEncryption("user", ownerPassword="owner", strength=128)
+    return {
+        "unsupported_type": (b"PK\x03\x04 a zip", {}),
+        "too_large": ("123456789", {"MAX_CHARACTERS": 8}),
+        "empty": (" \n\t", {}),
+        "no_text": (pdfs.write(pdfs.document(b"0 0 9 9 re f")), {}),
+        "encrypted": (pdf("secret", encrypt=locked), {}),
+        "truncated": (pdfs.write(page)[:-9], {}),
+        "timeout": (HOSTILE, {"PARSE_TIMEOUT_SECONDS": 1}),
+        "too_complex": (bomb(), {"PARSE_MEMORY_MB": 128}),
+    }
+
+
+class TestUnreadableDocuments:
+    @pytest.mark.parametrize("code", sorted(unreadable()))
+    def test_the_job_fails_with_the_code(self, service: Service, knob: Knob, code: str) -> None:
+        """What cannot be read fails its job at `validate` with a code, is announced, and leaves nothing."""
+        document, knobs = unreadable()[code]
+        knob("ValidateDocument", **knobs)
+        inline = isinstance(document, str)
+        job_id = service.submit(document) if inline else service.submit(s3_key=service.upload(document))
+        service.cloud.settle(within=60)
+        service.assert_over(job_id, "failed", code, "validate")
+        assert service.steps(job_id) == ["uploaded", "started", "failed"]
+        (failed,) = service.published("ErrorAlertsTopic")
+        assert failed["error"] == service.job(job_id)["error"]
+        assert service.cloud.execution(job_id).states[-3:] == ["ValidateDocumentFailed", "NotifyFailure", "Failed"]
+
+    def test_every_code_is_covered(self) -> None:
+        """The errors that a document can be at fault for are these, and no others."""
+        codes = {cls.code for cls in errors.InvalidDocument.__subclasses__()}
+        assert codes == {*unreadable(), "not_found"}
+
+    @pytest.mark.parametrize("change", ["deleted", "replaced"])
+    def test_a_source_that_is_gone_is_not_found(self, service: Service, change: str) -> None:
+        """A file that was removed or exchanged after the job was submitted is not what was submitted."""
+        key = service.upload(b"text", content_type="text/plain")
+        job_id = service.submit(s3_key=key)
+        s3, place = service.cloud.client("s3"), {"Bucket": service.cloud.bucket("Data"), "Key": key}
+        s3.delete_object(**place) if change == "deleted" else s3.put_object(**place, Body=b"other")
+        service.cloud.settle(within=60)
+        service.assert_over(job_id, "failed", "not_found", "validate")
+
+    def test_a_file_that_grew_is_too_large(self, service: Service, knob: Knob) -> None:
+        """The limit on bytes holds where the file is read, too, and no more than that is read."""
+        knob("ValidateDocument", MAX_UPLOAD_BYTES=8)
+        job_id = service.submit("123456789")
+        service.cloud.settle(within=60)
+        service.assert_over(job_id, "failed", "too_large", "validate")
+        (read,) = [call for call in service.cloud.calls.of("validate_document") if call.operation == "GetObject"]
+        assert read.params["Range"] == "bytes=0-8"
+
+    def test_one_hostile_page_fails_its_own_job(self, service: Service, knob: Knob) -> None:
+        """While one document breaks the reader, those beside it complete."""
+        knob("ValidateDocument", PARSE_MEMORY_MB=128)
+        keys = [service.upload(data) for data in (pdf("before"), bomb(), pdf("after"))]
+        before, hostile, after = (service.submit(s3_key=key) for key in keys)
+        service.cloud.settle(within=60)
+        service.assert_over(before, "completed")
+        service.assert_over(hostile, "failed", "too_complex", "validate")
+        service.assert_over(after, "completed")
+
+    def test_what_failed_can_be_retried(self, service: Service) -> None:
+        """A retry is a new job of the same input that names the old one, which stays as it was."""
+        refusal = service.cloud.fail("bedrock-runtime", "InvokeModel", "ValidationException", times=None)
+        failed = service.submit("text", document_id="d")
+        with service.resting_sweep(), refusal:
+            service.cloud.settle(within=3600)
+        service.assert_over(failed, "failed", "internal", "embed")
+        answer = service.call("POST", f"/jobs/{failed}/retry")
+        assert answer.status == 202
+        again = answer.json()["job_id"]
+        service.cloud.settle(within=60)
+        service.assert_over(again, "completed")
+        assert (service.job(again)["retry_of"], service.job(again)["document_id"]) == (failed, "d")
+        service.assert_over(failed, "failed", "internal", "embed")
+
+    def test_what_completed_cannot_be_retried(self, service: Service) -> None:
+        """Nor can what still runs: 409, and no job is made."""
+        job_id = service.submit()
+        assert service.call("POST", f"/jobs/{job_id}/retry").status == 409
+        service.cloud.settle(within=60)
+        assert service.call("POST", f"/jobs/{job_id}/retry").status == 409
+        assert len(service.call("GET", "/jobs").json()["jobs"]) == 1
+
+
+class TestVersions:
+    def test_a_later_job_replaces_the_document(self, service: Service) -> None:
+        """Search shows the live version only, and the vectors of the one before are removed."""
+        first = service.submit("old words", document_id="d")
+        service.cloud.settle(within=60)
+        second = service.submit("new words", document_id="d")
+        service.cloud.settle(within=60)
+        service.assert_over(first, "completed")
+        service.assert_over(second, "completed")
+        assert [hit["text"] for hit in service.search("old words")] == ["new words"]
+        assert set(service.vectors()) == {second[4:]}
+
+    @pytest.mark.parametrize("held", ["validate_document", "store_vectors", "finish_job"])
+    def test_the_newer_version_wins_whoever_finishes_first(self, service: Service, held: str) -> None:
+        """An older job that comes late, wherever it was held up, fails as superseded and leaves nothing."""
+        older = service.submit("old words", document_id="d")
+        newer = held_up(service, older, held, lambda: service.submit("new words", document_id="d"))
+        service.assert_over(newer, "completed")
+        service.assert_over(older, "failed", "superseded")
+        assert [hit["text"] for hit in service.search("old words")] == ["new words"]
+
+    def test_two_jobs_side_by_side(self, service: Service) -> None:
+        """Run at once, the newer is live in the end, and the older completed before it or was superseded."""
+        older, newer = (service.submit(f"{age} words", document_id="d") for age in ("old", "new"))
+        service.cloud.settle(within=60)
+        service.assert_over(newer, "completed")
+        assert service.documents()["d"]["job_id"] == newer
+        older_job = service.job(older)
+        service.assert_over(older, older_job["status"], (older_job.get("error") or {}).get("code"))
+        assert set(service.vectors()) == {newer[4:]}
+
+    def test_a_version_that_is_being_made_is_not_found(self, service: Service) -> None:
+        """Until the newer version is whole, search shows the old one."""
+        service.submit("old words", document_id="d")
+        service.cloud.settle(within=60)
+        service.submit("new words " * 300, document_id="d")
+        seen: list[str] = []
+        service.cloud.on(
+            "dynamodb",
+            "TransactWriteItems",
+            lambda call: seen.append(service.search("new words", top_k=1)[0]["text"]),
+            function="finish_job",
+        )
+        service.cloud.settle(within=60)
+        assert seen == ["old words"]
+        assert "new words" in service.search("new words", top_k=1)[0]["text"]
+
+    def test_a_failed_version_leaves_the_old_one(self, service: Service, knob: Knob) -> None:
+        """A newer document that cannot be read changes nothing for those who search."""
+        service.submit("old words", document_id="d")
+        service.cloud.settle(within=60)
+        newer = service.submit(" ", document_id="d")
+        service.cloud.settle(within=60)
+        service.assert_over(newer, "failed", "empty", "validate")
+        assert [hit["text"] for hit in service.search("words")] == ["old words"]
+
+
+class TestDeletion:
+    def test_a_deleted_document_is_gone(self, service: Service) -> None:
+        """It is found no more at once, and its vectors are removed soon after."""
+        job_id = service.submit("text", document_id="a b/ñ")
+        service.cloud.settle(within=60)
+        assert service.call("DELETE", "/documents/a%20b%2F%C3%B1").status == 204
+        assert (service.documents(), service.search("text")) == ({}, [])
+        service.cloud.settle(within=60)
+        assert service.vectors() == {}
+        service.assert_over(job_id, "completed")
+        assert service.call("DELETE", "/documents/a%20b%2F%C3%B1").status == 204  # again is the same as once
+
+    @pytest.mark.parametrize("held", ["embed_chunks", "store_vectors"])
+    def test_a_job_under_way_does_not_bring_it_back(self, service: Service, held: str) -> None:
+        """A job that was submitted before the deletion fails, however far it had come."""
+        first = service.submit("old words", document_id="d")
+        service.cloud.settle(within=60)
+        second = service.submit("new words", document_id="d")
+        held_up(service, second, held, lambda: service.call("DELETE", "/documents/d"))
+        service.assert_over(first, "completed")
+        service.assert_over(second, "failed", "superseded")
+        assert (service.documents(), dict(service.vectors())) == ({}, {})
+
+    def test_a_job_after_the_deletion_makes_it_anew(self, service: Service) -> None:
+        """The name is free again for what is submitted later."""
+        service.submit("old words", document_id="d")
+        service.cloud.settle(within=60)
+        service.call("DELETE", "/documents/d")
+        job_id = service.submit("new words", document_id="d")
+        service.cloud.settle(within=60)
+        service.assert_over(job_id, "completed")
+        assert [hit["text"] for hit in service.search("words")] == ["new words"]
+
+
+def held_up(service: Service, job_id: str, where: str, meanwhile: Callable[[], object]) -> str:
+    """Do `meanwhile`, and all that follows from it, just before this function's last step for this job."""
+    found: list[object] = []
+
+    def action(call: object) -> None:
+        found.append(meanwhile())
+        for _ in range(30):
+            for function in ("publisher", "indexing", "embed_chunks"):
+                service.cloud.poll(function)
+            service.cloud.scheduler.run_ready()
+
+    last = {
+        "validate_document": ("s3", "PutObject"),
+        "embed_chunks": ("s3", "PutObject"),
+        "store_vectors": ("s3", "ListObjectsV2"),
+        "finish_job": ("dynamodb", "TransactWriteItems"),
+    }
+    service.cloud.on(*last[where], action, function=where)
+    service.cloud.settle(within=3600)
+    return str(found[0])

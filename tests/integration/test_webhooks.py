@@ -1,0 +1,488 @@
+"""Webhooks from the event to somebody's server: what is sent, how often, and what survives."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import standardwebhooks
+
+from core.errors import DeliveryError
+from tests.support.calls import Call
+from tests.support.cloud import Cloud, Killed
+from tests.support.receiver import Received, Receiver, response, verify
+from tests.support.service import Service
+
+HOOK = "https://hooks.example.com/in?token=1"
+SCHEDULE = [5, 30, 120, 300, 900, 900, 900]
+LONG = 4 * 3600  # longer than all attempts together
+
+
+def secret_of(service: Service) -> str:
+    """The owner's webhook secret, from a job of its own that tells nobody anything."""
+    body = {
+        "kind": "document",
+        "input": {"text": "t"},
+        "webhook_url": HOOK,
+        "webhook_events": ["document.started"],
+    }
+    answer = service.call("POST", "/jobs", json=body).json()
+    service.cancel(answer["job_id"])
+    service.cloud.settle()
+    return str(answer["webhook_secret"])
+
+
+def canceled(service: Service, **fields: Any) -> str:
+    """A job with a webhook that has one final event to tell: the cheapest there is."""
+    job_id = service.submit(**{"webhook_url": HOOK} | fields)
+    service.cancel(job_id)
+    return job_id
+
+
+def final_event(service: Service, job_id: str) -> str:
+    return str(service.events(job_id)[-1]["event_id"])
+
+
+def webhook(service: Service, job_id: str) -> dict[str, Any]:
+    shown: dict[str, Any] = service.job(job_id)["webhook"]
+    return shown
+
+
+def deliveries(cloud: Cloud) -> list[dict[str, Any]]:
+    return list(cloud.table("Deliveries").scan()["Items"])
+
+
+def delivery(cloud: Cloud) -> dict[str, Any]:
+    (item,) = deliveries(cloud)
+    return item
+
+
+def names(receiver: Receiver) -> list[str]:
+    return [json.loads(received.body)["event"] for received in receiver.requests]
+
+
+class TestWhatIsSent:
+    def test_the_end_of_a_job_is_told(self, service: Service, receiver: Receiver) -> None:
+        """Without further wishes a webhook hears how the job ended, and nothing else."""
+        for text in ("good", " "):
+            service.submit(text, webhook_url=HOOK)
+            service.cloud.settle(within=60)
+        canceled(service)
+        service.cloud.settle()
+        assert names(receiver) == ["document.indexed", "document.failed", "document.canceled"]
+
+    def test_named_events_are_told_instead(self, service: Service, receiver: Receiver) -> None:
+        """`webhook_events` replaces the final ones."""
+        service.submit(
+            webhook_url=HOOK, webhook_events=["document.embedded", "document.chunked", "document.failed"]
+        )
+        service.cloud.settle(within=60)
+        assert sorted(names(receiver)) == ["document.chunked", "document.embedded"]
+
+    def test_a_job_without_a_webhook_tells_nobody(self, service: Service, receiver: Receiver) -> None:
+        """No delivery is made."""
+        service.submit()
+        service.cloud.settle(within=60)
+        assert receiver.requests == []
+        assert service.cloud.table("Deliveries").scan()["Items"] == []
+
+    def test_the_stored_bytes_are_sent_and_signed(self, service: Service, receiver: Receiver) -> None:
+        """The body is the event as it is stored, and three ways of checking find it signed."""
+        secret = secret_of(service)
+        receiver.react = lambda received: verify(received, secret) or 204  # type: ignore[func-returns-value]
+        job_id = service.submit("¿ñ? 🎉", document_id="día 🎉", webhook_url=HOOK)
+        service.cloud.settle(within=60)
+        (received,) = receiver.requests
+        item = service.cloud.table("Jobs").get_item(Key={"pk": f"JOB#{job_id}", "sk": "EVENT#000005"})["Item"]
+        assert received.body == item["body"].encode()
+        assert (received.url, received.event_id) == (HOOK, item["event_id"])
+        assert received.headers["Content-Type"] == "application/json"
+        assert webhook(service, job_id)["status"] == "delivered"
+
+    def test_no_other_secret_verifies(self, service: Service, receiver: Receiver) -> None:
+        """Each owner's webhooks are signed with its own secret."""
+        other = Service(service.cloud, "bob")
+        secrets = {owner.owner: secret_of(owner) for owner in (service, other)}
+        canceled(service)
+        service.cloud.settle()
+        verify(receiver.requests[-1], secrets["ana"])
+        with pytest.raises(standardwebhooks.WebhookVerificationError):
+            verify(receiver.requests[-1], secrets["bob"])
+
+    def test_a_secret_is_decrypted_once(self, service: Service, receiver: Receiver) -> None:
+        """A warm sender asks KMS once per owner, however many attempts it makes."""
+        receiver.answers = [500, 500, 200]
+        for owner in (service, Service(service.cloud, "bob")):
+            for _ in range(3):
+                canceled(owner)
+                service.cloud.settle(within=60)
+        decrypted = [call for call in service.cloud.calls.of("webhook_sender") if call.operation == "Decrypt"]
+        assert [call.params["EncryptionContext"]["owner"] for call in decrypted] == ["ana", "bob"]
+        assert len(receiver.requests) == 8
+
+    def test_a_retried_job_tells_the_same_place(self, service: Service, receiver: Receiver) -> None:
+        """Running a job again keeps its webhook."""
+        job_id = canceled(service)
+        again = service.call("POST", f"/jobs/{job_id}/retry").json()
+        assert again["webhook_secret"] == "whsec_…"
+        service.cloud.settle(within=60)
+        told = {json.loads(received.body)["job_id"] for received in receiver.requests}
+        assert told == {job_id, again["job_id"]}
+
+
+FAILED: dict[str, Any] = {
+    "http_3xx": response(301),
+    "http_4xx": response(404, b"no such hook"),
+    "http_5xx": response(503, b"later"),
+    "http_1xx": response(101),
+    **{
+        kind: DeliveryError(kind, "it broke")
+        for kind in ("dns", "connect", "tls", "timeout", "blocked", "protocol")
+    },
+}
+
+
+class TestAttempts:
+    def test_they_follow_the_schedule(self, service: Service, receiver: Receiver, unswept: None) -> None:
+        """Eight attempts, each wait within 20 % of the schedule's; after the last, nothing more is ever sent."""
+        receiver.always = 500
+        job_id = canceled(service)
+        service.cloud.settle(within=LONG)
+        times = [received.at for received in receiver.requests]
+        waits = [late - early for early, late in pairwise(times)]
+        assert len(waits) == len(SCHEDULE)
+        for wait, scheduled in zip(waits, SCHEDULE, strict=True):
+            # whole seconds are planned, and the queue delivers at the next whole one
+            assert 0.8 * scheduled - 1 <= wait <= 1.2 * scheduled + 2, (wait, scheduled)
+        assert len({round(wait) for wait in waits[-3:]}) > 1  # what failed together is not tried again together
+        assert (webhook(service, job_id)["status"], webhook(service, job_id)["attempts"]) == ("failed", 8)
+        assert webhook(service, job_id)["next_attempt_at"] is None
+        service.cloud.queue("Webhooks/Queue").send({"delivery_id": delivery_id(service.cloud), "attempt": 8})
+        service.cloud.settle(within=LONG)
+        assert len(receiver.requests) == 8
+        assert len(service.cloud.queue("Webhooks/Queue")) == 0
+
+    def test_each_is_signed_anew(self, service: Service, receiver: Receiver) -> None:
+        """Id and body are the same over all attempts; time and signature are of each attempt, and verify then."""
+        secret = secret_of(service)
+
+        def check(received: Received) -> int:
+            verify(received, secret)
+            assert int(received.headers["webhook-timestamp"]) == int(received.at)
+            return 500
+
+        receiver.react = check
+        canceled(service)
+        service.cloud.settle(within=600)
+        assert len(receiver.requests) > 4
+        assert len({(received.event_id, received.body) for received in receiver.requests}) == 1
+        signatures = {received.headers["webhook-signature"] for received in receiver.requests}
+        assert len(signatures) == len(receiver.requests)
+        assert not service.cloud.functions.errors
+
+    def test_a_slow_server_is_its_own_group(self, service: Service, receiver: Receiver) -> None:
+        """Every message about a URL, retries too, has the group of that URL and owner."""
+        receiver.react = lambda received: 500 if len(receiver.requests) < 9 else 200
+        for url in (HOOK, HOOK, "https://other.example.com/"):
+            canceled(service, webhook_url=url)
+        canceled(Service(service.cloud, "bob"))
+        service.cloud.settle(within=600)
+        url_of = {
+            f"{item['event_id']}#default": (item["owner"], item["url"]) for item in deliveries(service.cloud)
+        }
+        groups: dict[tuple[str, str], set[str]] = {}
+        for call in service.cloud.calls.log:
+            if call.operation == "SendMessage":
+                place = url_of[json.loads(call.params["MessageBody"])["delivery_id"]]
+                groups.setdefault(place, set()).add(call.params["MessageGroupId"])
+        assert [len(found) for found in groups.values()] == [1, 1, 1]
+        assert len(set.union(*groups.values())) == 3
+
+    @pytest.mark.parametrize("status", [200, 201, 204, 299])
+    def test_a_2xx_ends_it(self, service: Service, receiver: Receiver, status: int) -> None:
+        """Any success is final, and shown."""
+        receiver.always = status
+        job_id = canceled(service)
+        service.cloud.settle(within=600)
+        assert len(receiver.requests) == 1
+        shown = webhook(service, job_id)
+        assert (shown["status"], shown["attempts"], shown["next_attempt_at"]) == ("delivered", 1, None)
+        assert (shown["last_attempt"]["status"], shown["last_attempt"]["error"]) == (status, None)
+        assert shown["event_id"] == final_event(service, job_id)
+
+    @pytest.mark.parametrize("kind", FAILED)
+    def test_anything_else_is_tried_again(self, service: Service, receiver: Receiver, kind: str) -> None:
+        """The job shows of what class the failure was and when the next attempt is due, then its success."""
+        receiver.answers = [FAILED[kind]]
+        job_id = canceled(service)
+        service.cloud.settle()
+        shown = webhook(service, job_id)
+        assert (shown["status"], shown["attempts"], shown["last_attempt"]["error"]) == ("pending", 1, kind)
+        assert "2026-11-30T09:00:04" <= shown["next_attempt_at"] <= "2026-11-30T09:00:07"
+        service.cloud.settle(within=60)
+        assert len(receiver.requests) == 2
+        shown = webhook(service, job_id)
+        assert (shown["status"], shown["attempts"], shown["last_attempt"]["error"]) == ("delivered", 2, None)
+
+    @pytest.mark.parametrize(
+        ("body", "shown"),
+        [(b"x" * 1001, "x" * 1000), ("ñ🎉".encode(), "ñ🎉"), (b"\xff\x00", "base64:/wA="), (b"\x00\n", "\x00\n")],
+    )
+    def test_the_answer_is_shown(self, service: Service, receiver: Receiver, body: bytes, shown: str) -> None:
+        """The first thousand characters of what the server said, or base64 if it is no text."""
+        receiver.always = response(200, body)
+        job_id = canceled(service)
+        service.cloud.settle()
+        assert webhook(service, job_id)["last_attempt"]["body"] == shown
+
+    def test_before_the_first_there_is_nothing_to_show(self, service: Service, receiver: Receiver) -> None:
+        """A job with a webhook says where it will go, and one without says null."""
+        job_id = service.submit(webhook_url=HOOK)
+        assert webhook(service, job_id) == {"url": HOOK, "status": None, "attempts": 0}
+        assert service.job(service.submit())["webhook"] is None
+
+
+class TestWhereItMayGo:
+    @pytest.mark.parametrize(
+        "address", ["10.0.0.7", "127.0.0.1", "169.254.169.254", "::1", "fd00::1", "100.64.0.1"]
+    )
+    def test_a_name_may_lead_inside_later(
+        self, service: Service, monkeypatch: pytest.MonkeyPatch, address: str
+    ) -> None:
+        """A URL that was fine when it was given is blocked at each attempt that leads to a closed address."""
+
+        def inside(*_: object, **__: object) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", inside)
+        job_id = canceled(service)
+        service.cloud.settle(within=30)
+        shown = webhook(service, job_id)
+        assert (shown["status"], shown["last_attempt"]["error"]) == ("pending", "blocked")
+        assert shown["attempts"] >= 2
+        assert "hooks.example.com" in shown["last_attempt"]["message"]
+        assert "token" not in shown["last_attempt"]["message"]
+
+    def test_a_name_may_lead_nowhere(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A name that is not found is an attempt like any other that failed."""
+
+        def nowhere(*_: object, **__: object) -> list[Any]:
+            raise socket.gaierror("no such name")
+
+        monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+        job_id = canceled(service)
+        service.cloud.settle()
+        assert webhook(service, job_id)["last_attempt"]["error"] == "dns"
+
+    def test_without_a_secret_nothing_is_sent(self, service: Service, receiver: Receiver, unswept: None) -> None:
+        """An endpoint that is gone is a failure that is written down and ends."""
+        job_id = canceled(service)
+        service.cloud.table("Jobs").delete_item(Key={"pk": "OWNER#ana", "sk": "ENDPOINT#default"})
+        service.cloud.settle(within=LONG)
+        assert receiver.requests == []
+        shown = webhook(service, job_id)
+        assert (shown["status"], shown["attempts"], shown["last_attempt"]["error"]) == ("failed", 8, "blocked")
+        assert not service.cloud.functions.errors
+        assert len(service.cloud.queue("Webhooks/Queue")) == len(service.cloud.queue("Webhooks/DeadLetters")) == 0
+
+    def test_a_job_that_has_expired_is_no_trouble(self, service: Service, receiver: Receiver) -> None:
+        """An event of a job that is gone is dropped."""
+        service.cloud.pause("dispatch")
+        canceled(service)
+        service.cloud.settle()
+        for item in service.cloud.table("Jobs").scan()["Items"]:
+            service.cloud.table("Jobs").delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
+        service.cloud.resume()
+        service.cloud.settle()
+        assert len(service.cloud.queue("Notify/Queue")) == 0
+        assert not service.cloud.functions.errors
+
+
+def delivery_id(cloud: Cloud) -> str:
+    return str(delivery(cloud)["pk"]).removeprefix("DELIVERY#")
+
+
+def in_hand(service: Service, receiver: Receiver, meanwhile: Callable[[], object]) -> None:
+    """Do something while a sender waits for the answer to its first request."""
+
+    def react(received: Received) -> int:
+        if len(receiver.requests) == 1:
+            meanwhile()
+        return 200
+
+    receiver.react = react
+    service.cloud.settle()
+
+
+class TestTogether:
+    def test_a_slow_server_delays_nobody_else(self, service: Service, receiver: Receiver) -> None:
+        """In one batch every request is under way at once: the first is answered only after the last has come."""
+        cloud, last_came = service.cloud, threading.Event()
+        cloud.pause("webhook_sender")
+        for number in range(10):
+            canceled(service, webhook_url=f"https://hooks.example.com/{number}")
+        cloud.settle()
+        waited: list[bool] = []
+
+        def react(received: Received) -> int:
+            if len(receiver.requests) == 10:
+                last_came.set()
+            waited.append(last_came.wait(10))
+            return 200
+
+        receiver.react = react
+        assert cloud.poll("webhook_sender") == 10
+        assert waited == [True] * 10
+
+    def test_a_failure_is_its_own(self, service: Service, receiver: Receiver) -> None:
+        """A server that fails, and a message that cannot be read, leave the rest of the batch alone."""
+        cloud = service.cloud
+        cloud.pause("webhook_sender")
+        cloud.queue("Webhooks/Queue").send("no json")
+        good, bad = canceled(service), canceled(service, webhook_url="https://bad.example.com/")
+        cloud.settle()
+        receiver.react = lambda received: DeliveryError("timeout", "slow") if "bad" in received.url else 200
+        cloud.poll("webhook_sender")
+        assert webhook(service, good)["status"] == "delivered"
+        assert webhook(service, bad)["status"] == "pending"
+        assert cloud.queue("Webhooks/Queue").bodies.count("no json") == 1
+
+    def test_what_somebody_has_in_hand_is_left_to_him(self, service: Service, receiver: Receiver) -> None:
+        """A second sender with the same message leaves it in the queue, and finds it done later."""
+        cloud, job_id = service.cloud, canceled(service)
+
+        def second() -> None:
+            cloud.queue("Webhooks/Queue").send({"delivery_id": delivery_id(cloud), "attempt": 0})
+            assert cloud.poll("webhook_sender") == 1
+
+        in_hand(service, receiver, second)
+        assert len(cloud.queue("Webhooks/Queue")) == 1
+        cloud.settle(within=600)
+        assert len(receiver.requests) == 1
+        assert len(cloud.queue("Webhooks/Queue")) == 0
+        assert webhook(service, job_id)["status"] == "delivered"
+
+    def test_the_last_attempt_of_a_job_is_shown(self, service: Service, receiver: Receiver) -> None:
+        """Of two events of one job the view keeps the attempt that was made last, whichever is written last."""
+        cloud = service.cloud
+        first = cloud.fail("dynamodb", "PutItem", Killed, function="webhook_sender", when=is_view)
+        job_id = service.submit(webhook_url=HOOK, webhook_events=["document.uploaded", "document.canceled"])
+        cloud.poll("publisher"), cloud.poll("dispatch"), cloud.poll("webhook_sender")
+        assert (first.hits, webhook(service, job_id)["status"]) == (1, None)
+        service.cancel(job_id)
+        cloud.settle()
+        assert webhook(service, job_id)["event"] == "document.canceled"
+        late = cloud.on("dynamodb", "PutItem", lambda call: None, function="webhook_sender", when=is_view)
+        cloud.settle(within=600)
+        assert late.hits == 1
+        assert webhook(service, job_id)["event"] == "document.canceled"
+
+
+def is_view(call: Call) -> bool:
+    return bool(call.params["Item"].get("sk") == "WEBHOOK")
+
+
+def events_of(service: Service) -> set[str]:
+    """The ids of all final events."""
+    items = service.cloud.table("Jobs").scan()["Items"]
+    return {item["event_id"] for item in items if item.get("name") == "document.canceled"}
+
+
+@pytest.mark.usefixtures("unswept")
+class TestFaults:
+    @pytest.mark.parametrize("seed", range(4))
+    def test_duplicates_are_sent_once(self, service: Service, receiver: Receiver, seed: int) -> None:
+        """However often and in whatever order messages come, each event arrives once."""
+        service.cloud.unreliable(seed, duplicates=0.6)
+        jobs = [canceled(service) for _ in range(4)]
+        service.cloud.settle(within=3600)
+        assert sorted(received.event_id for received in receiver.requests) == sorted(events_of(service))
+        assert {webhook(service, job_id)["status"] for job_id in jobs} == {"delivered"}
+        assert len(service.cloud.queue("Webhooks/Queue")) == 0
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_duplicates_do_not_multiply_attempts(self, service: Service, receiver: Receiver, seed: int) -> None:
+        """A server that always fails gets its eight attempts, however messages come."""
+        receiver.always = 500
+        service.cloud.unreliable(seed)
+        job_id = canceled(service)
+        service.cloud.settle(within=2 * LONG)
+        assert len(receiver.requests) == 8
+        assert webhook(service, job_id)["status"] == "failed"
+        assert len(service.cloud.queue("Webhooks/Queue")) == 0
+
+    @pytest.mark.parametrize(("function", "first_answer"), [("dispatch", 200), ("webhook_sender", 500)])
+    def test_a_death_anywhere_loses_nothing(
+        self, service: Service, receiver: Receiver, function: str, first_answer: int
+    ) -> None:
+        """Killed after any AWS call, a function leaves an event that arrives, once more than usual at most."""
+        receiver.answers = [first_answer]
+        canceled(service)
+        service.cloud.settle(within=3600)
+        usual, calls = len(receiver.requests), len(service.cloud.calls.of(function))
+        for k in range(calls + 1):
+            service.cloud.reset()
+            owner, receiver.requests[:], receiver.answers = Service(service.cloud), [], [first_answer]
+            deaths = service.cloud.fail("*", "*", Killed, function=function, when=nth(k), after=k > 0)
+            job_id = canceled(owner)
+            service.cloud.settle(within=3600)
+            assert deaths.hits == 1
+            assert usual <= len(receiver.requests) <= usual + 1, k
+            assert {received.event_id for received in receiver.requests} == events_of(owner)
+            shown = webhook(owner, job_id)
+            assert (shown["status"], shown["last_attempt"]["status"]) == ("delivered", 200), k
+            assert delivery(service.cloud)["status"] == "delivered"
+            assert len(service.cloud.queue("Webhooks/Queue")) == 0
+
+    def test_a_death_while_the_server_answers(self, service: Service, receiver: Receiver) -> None:
+        """Nobody knows whether it arrived, so it is sent again, with the same id and body."""
+        receiver.answers = [Killed(), Killed(), 200]
+        job_id = canceled(service)
+        service.cloud.settle(within=3600)
+        assert len(receiver.requests) == 3
+        assert len({(received.event_id, received.body) for received in receiver.requests}) == 1
+        assert webhook(service, job_id)["status"] == "delivered"
+
+    @pytest.mark.parametrize(
+        ("service_name", "operation"),
+        [("dynamodb", "GetItem"), ("dynamodb", "PutItem"), ("kms", "Decrypt"), ("sqs", "SendMessage")],
+    )
+    @pytest.mark.parametrize("function", ["dispatch", "webhook_sender"])
+    def test_what_is_busy_for_a_while_loses_nothing(
+        self, service: Service, receiver: Receiver, function: str, service_name: str, operation: str
+    ) -> None:
+        """Throttles of any service the functions use only delay the delivery."""
+        receiver.answers = [500]
+        service.cloud.fail(service_name, operation, "ThrottlingException", function=function, times=2)
+        job_id = canceled(service)
+        service.cloud.settle(within=3600)
+        assert 2 <= len(receiver.requests) <= 4
+        assert webhook(service, job_id)["status"] == "delivered"
+        assert (
+            len(service.cloud.queue("Webhooks/DeadLetters")) == len(service.cloud.queue("Notify/DeadLetters")) == 0
+        )
+
+    def test_a_lost_claim_is_made_again(self, service: Service, receiver: Receiver) -> None:
+        """A claim whose answer was lost holds the delivery for two minutes only."""
+        service.cloud.fail("dynamodb", "PutItem", "InternalServerError", function="webhook_sender", after=True)
+        job_id = canceled(service)
+        service.cloud.settle(within=900)
+        assert len(receiver.requests) == 1
+        assert webhook(service, job_id)["status"] == "delivered"
+
+
+def nth(k: int) -> Callable[[Call], bool]:
+    """Whether a call is number `k` of all that match, over all invocations; 0 is before the first."""
+    seen = 0
+
+    def matches(call: Call) -> bool:
+        nonlocal seen
+        seen += 1
+        return seen == max(k, 1)
+
+    return matches
