@@ -1,0 +1,85 @@
+"""One engine with the deployed app for all end-to-end tests: the real CLI, real HTTP, real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from local import deploy, engine, toolchain
+from local.api import Api
+from local.commands import api_url
+from local.engine import Engine
+
+
+@dataclass(frozen=True)
+class System:
+    """A deployed system: what a user and an operator can reach of it."""
+
+    engine: Engine
+    outputs: dict[str, str]
+    assembly: Path
+
+    @property
+    def url(self) -> str:
+        return api_url(self.engine, self.outputs)
+
+    def client(self, service: str) -> Any:
+        credentials = self.engine.credentials()
+        return boto3.client(
+            service,
+            endpoint_url=self.engine.endpoint,
+            region_name=credentials["AWS_REGION"],
+            aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
+        )
+
+    def ops(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`python -m ops …` as an operator types it."""
+        environment = {"PATH": os.environ["PATH"], **self.engine.credentials()}
+        command = [sys.executable, "-m", "ops", *arguments]
+        return subprocess.run(
+            command, cwd=toolchain.ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+
+    def caller(self, owner: str, *scopes: str) -> Api:
+        options = [part for scope in scopes for part in ("--scope", scope)]
+        made = self.ops("keys", "create", "--owner", owner, *options)
+        assert made.returncode == 0, made.stderr
+        return Api(self.url, made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with engine.running(tmp_path_factory.mktemp("engine")) as running:
+        assembly = deploy.synthesise(running.workspace)
+        deploy.bootstrap(running)
+        yield System(running, deploy.deploy(running, assembly), assembly)
+
+
+def wait_for(what: Callable[[], Any], *, seconds: float = 90) -> Any:
+    """The first true answer, or a failure that shows the last one."""
+    deadline = time.monotonic() + seconds
+    while not (answer := what()):
+        assert time.monotonic() < deadline, f"still {answer!r} after {seconds} s"
+        time.sleep(0.1)
+    return answer
+
+
+def ended(api: Api, job_id: str, *, seconds: float = 90) -> dict[str, Any]:
+    """The job, once it is final, by long polling as a user does it."""
+
+    def final() -> dict[str, Any] | None:
+        status = api.get(f"/jobs/{job_id}/status", wait=10)
+        return api.get(f"/jobs/{job_id}") if status["status"] in ("completed", "failed", "canceled") else None
+
+    job: dict[str, Any] = wait_for(final, seconds=seconds)
+    return job
