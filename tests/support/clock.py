@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from unittest import mock
 
 import time_machine
@@ -74,7 +76,7 @@ class Clock:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Freeze time at `EPOCH`, and let sleeps move it."""
-        real_monotonic = time.monotonic
+        real_monotonic, real_sleep = time.monotonic, time.sleep
 
         def monotonic() -> float:
             return real_monotonic() + self._slept
@@ -83,6 +85,8 @@ class Clock:
             time_machine.travel(EPOCH, tick=False) as self._traveller,
             mock.patch.object(time, "sleep", self._sleep),
             mock.patch.object(time, "monotonic", monotonic),
+            # waiting for a child is a loop of sleeps: virtual ones would be hours before the child ends
+            mock.patch.object(subprocess, "time", SimpleNamespace(sleep=real_sleep)),
         ):
             yield
         self._traveller = None

@@ -22,6 +22,7 @@ import boto3
 import botocore.session
 import requests
 from moto import mock_aws
+from moto.core.base_backend import BackendDict
 from moto.core.custom_responses_mock import reset_responses_mock
 from moto.core.models import responses_mock
 from moto.dynamodb.models import dynamodb_backends
@@ -344,7 +345,7 @@ class Cloud:
         return self._marker is not None and sqs_backends[ACCOUNT][REGION].queues.get(MARKER) is self._marker
 
     def _deploy(self) -> None:
-        mock_aws().reset()
+        BackendDict.reset()  # not mock_aws().reset(), after which `requests` would go to the network
         with behind_the_scenes():
             self._marker = sqs_backends[ACCOUNT][REGION].create_queue(MARKER)
             self.deployment = deployments.deploy(self._assembly, self.client)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +25,14 @@ def test_sleeping_moves_the_clock_and_takes_no_time(it: sample.Sample) -> None:
     assert 3600 <= time.monotonic() - before[2] < 3601
     assert time.perf_counter() - started < 60
     assert it.clock.sleeps == [3600]
+
+
+def test_waiting_for_a_child_process_takes_real_time(it: sample.Sample) -> None:
+    """Python waits for a child by sleeping again and again; the clock must not race ahead meanwhile."""
+    before = it.clock.time
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"]) as child:
+        assert child.wait(60) == 0
+    assert it.clock.time == before
 
 
 def test_an_alarm_rings_in_the_middle_of_a_sleep(it: sample.Sample) -> None:
