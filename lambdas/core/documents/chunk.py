@@ -63,6 +63,8 @@ class _Cutter:
             path, low = self._enter(fresh)
             start, cut, clean = self._cut(start, fresh, low)
             end = _trim(self.text, start, cut)
+            if end <= fresh:
+                raise AssertionError(f"no progress at {fresh}")  # fails the job, where a loop would hang it
             yield Chunk(self.text[start:end], start, end, _title(path))
             fresh = _skip(self.text, end)
             start = self._reach_back(start, end, fresh, clean)
@@ -79,9 +81,10 @@ class _Cutter:
             self.path = _under(self.path, self.ahead.popleft())
         path, low = self.path, fresh
         for heading in chain(self.path[-1:], self.ahead):
-            if heading.start > low or heading.body >= limit:
+            body = heading.body - is_joined(self.text, heading.body)  # a space that carries a mark is text
+            if heading.start > low or body >= limit:
                 break
-            path, low = _under(path, heading), max(low, heading.body)
+            path, low = _under(path, heading), max(low, body)
         return path, low
 
     def _cut(self, start: int, fresh: int, low: int) -> tuple[int, int, bool]:

@@ -125,6 +125,7 @@ class TestRules:
     @given(cases())
     @settings(max_examples=400)
     @example(("one two \u0301three four", 15, 9))
+    @example(("===\nTop\n===\n\n===\nTop\n===\n \u0301more text", 5, 0))
     def test_graphemes_stay_whole(self, case: tuple[str, int, int]) -> None:
         """No chunk starts or ends inside an extended grapheme cluster of Unicode."""
         text, size, overlap = case
