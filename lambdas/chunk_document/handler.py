@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core import aws, clients, settings
-from core.blobs import Blobs
+from core.blobs import Blobs, batch_key, work_folder
 from core.documents.chunk import Chunk, chunk
 from core.errors import EmptyDocument, JobClosed
 from core.jobs import JobStore, begin, step
@@ -61,7 +61,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     try:
         jobs.apply(job.job_id, step(verb="chunked", lease=event["execution"], next_stage="embed", **facts))
     except JobClosed:  # canceled, and cleaned up after, while the chunks were written
-        blobs.delete(list(blobs.keys(f"work/{job.job_id}/")))
+        blobs.delete_all(work_folder(job.job_id))
         raise
     return facts | {"last_batch": batches - 1}
 
@@ -69,10 +69,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
 def batch_size(chunks: int, usual: int) -> int:
     """Chunks per batch: the usual number, and more where that would make too many batches."""
     return max(usual, math.ceil(chunks / MAX_BATCHES))
-
-
-def batch_key(job_id: str, batch: int) -> str:
-    return f"work/{job_id}/chunks/{batch:04d}.jsonl"
 
 
 def _lines(chunks: Sequence[Chunk], first: int) -> bytes:

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 MAX_KEYS_PER_DELETE = 1000  # https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObjects.html
 
 
+def work_folder(job_id: str) -> str:
+    """What lies between the stages of a job, and goes with it."""
+    return f"work/{job_id}/"
+
+
+def batch_key(job_id: str, batch: int) -> str:
+    """One batch of a job's chunks: written by the chunker, read by the embedding worker."""
+    return f"{work_folder(job_id)}chunks/{batch:04d}.jsonl"
+
+
 class Blobs:
     """Objects of one bucket, by key."""
 
@@ -84,6 +94,10 @@ class Blobs:
             )
             if answer.get("Errors"):
                 raise RuntimeError(f"{len(answer['Errors'])} objects could not be deleted")
+
+    def delete_all(self, prefix: str) -> None:
+        """Delete every object whose key begins with `prefix`."""
+        self.delete(list(self.keys(prefix)))
 
     def presign_put(self, key: str, *, content_type: str, size: int, seconds: int) -> str:
         """A URL that takes exactly one upload of this size and type.

@@ -109,7 +109,7 @@ class ObjectVectors:
             return list(pool.map(lambda hit: self._hit(*batches[hit[0]], row=hit[1], score=hit[2]), best))
 
     def delete(self, version: Version) -> None:
-        self._blobs.delete(list(self._blobs.keys(self._prefix(version))))
+        self._blobs.delete_all(self._prefix(version))
 
     def versions(self, owner: str, document_id: str) -> list[Version]:
         """Every version that has objects, live or not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from core.jobs import Job, Snapshot
@@ -69,7 +70,7 @@ def _plain(value: Any) -> Any:
     """DynamoDB gives every number as a Decimal, which JSON does not know."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    return int(value) if value.__class__.__name__ == "Decimal" else value
+    return int(value) if isinstance(value, Decimal) else value
 
 
 def etag(snapshot: Snapshot) -> str:

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from core import aws, clients, embedding, settings
 from core.batch import BatchResponse, Record, process, receives
-from core.blobs import Blobs
+from core.blobs import Blobs, batch_key, work_folder
 from core.embedding import Patience, Vector
 from core.errors import CountMismatch, JobFailure, NotFound, RecadoError, SourceNotFound
 from core.jobs import Job, JobStore
@@ -120,7 +120,7 @@ def embed(job: Job, task: dict[str, Any], patience: Patience) -> None:
 
 
 def _chunks(job: Job, batch: int) -> list[dict[str, Any]]:
-    lines = dependencies().blobs.get(f"work/{job.job_id}/chunks/{batch:04d}.jsonl").decode().splitlines()
+    lines = dependencies().blobs.get(batch_key(job.job_id, batch)).decode().splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -158,7 +158,7 @@ def _version(job: Job) -> Version:
 
 
 def _partial_key(job: Job, batch: int) -> str:
-    return f"work/{job.job_id}/partial/{batch:04d}.f32"
+    return f"{work_folder(job.job_id)}partial/{batch:04d}.f32"
 
 
 def _come_back_later(record: Record) -> None:

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from core import aws, clients, settings
 from core.batch import BatchResponse, Record, process
-from core.blobs import Blobs
+from core.blobs import Blobs, work_folder
 from core.documents.catalog import Catalog
 from core.errors import NotFound
 from core.jobs import Job, JobStore, fail
@@ -111,7 +111,7 @@ def discard(job: Job) -> None:
     live = dependencies().catalog.get(job.owner, job.document_id)
     if live is None or live.version != job.document_version:
         remove(job.owner, job.document_id, lambda version: version == job.document_version)
-    blobs.delete(list(blobs.keys(f"work/{job.job_id}/")))
+    blobs.delete_all(work_folder(job.job_id))
 
 
 def supersede(job: Job) -> None:
@@ -120,7 +120,7 @@ def supersede(job: Job) -> None:
     if live:
         remove(job.owner, job.document_id, lambda version: version < live.version)
     blobs = dependencies().blobs
-    blobs.delete(list(blobs.keys(f"work/{job.job_id}/")))
+    blobs.delete_all(work_folder(job.job_id))
 
 
 def remove(owner: str, document_id: str, doomed: Callable[[str], bool]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core import aws, clients, settings
-from core.blobs import Blobs
+from core.blobs import Blobs, work_folder
 from core.documents.parse import Limits, parse
 from core.errors import DocumentTooLarge, JobClosed
 from core.jobs import JobStore, begin
@@ -52,7 +52,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     if len(data) > limits.max_bytes:
         raise DocumentTooLarge(f"The document is larger than {limits.max_bytes} bytes.")
     document = parse(data, limits=limits)
-    text_key = f"work/{job.job_id}/text"
+    text_key = f"{work_folder(job.job_id)}text"
     blobs.put(text_key, document.text.encode(), content_type="text/plain; charset=utf-8")
     if jobs.get(job.job_id).is_final:  # canceled, and cleaned up after, while the document was read
         blobs.delete([text_key])
