@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-STEPS = {"document": ("uploaded", "started", "chunked", "embedded", "indexed")}
+STEPS = {
+    "document": ("uploaded", "started", "chunked", "embedded", "indexed"),
+    "replay": ("requested", "started", "completed"),
+}
 """For each kind, the events that are logged once, in the order in which they can happen."""
 
 ENDINGS = {"completed": {"document": "indexed"}, "failed": {}, "canceled": {}}
@@ -17,19 +20,31 @@ ENDINGS = {"completed": {"document": "indexed"}, "failed": {}, "canceled": {}}
 REPEATABLE = ("retried", "progressed")
 KINDS = tuple(STEPS)
 
+OWNER_KIND = "endpoint"
+OWNER_EVENTS = ("endpoint.disabled", "ping")
+"""The events of an owner rather than of a job: they have no job id and no sequence."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One fact in a job's log. `body` is the payload as it is sent, now and at any replay."""
+    """One fact in a job's log. `body` is the payload as it is sent, now and at any replay.
+
+    An owner's own events have neither job nor sequence.
+    """
 
     event_id: str
     name: str
-    job_id: str
+    job_id: str | None
     kind: str
     owner: str
-    sequence: int
+    sequence: int | None
     timestamp: str
     body: str
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        payload: dict[str, Any] = json.loads(self.body)
+        return payload
 
 
 def ending(kind: str, status: str) -> str:
@@ -49,7 +64,7 @@ def final_names(kind: str) -> tuple[str, ...]:
 
 def is_failure(name: str) -> bool:
     """Whether people should be alerted."""
-    return name.endswith(".failed")
+    return name.endswith(".failed") or name == "endpoint.disabled"
 
 
 def timestamp(seconds: float) -> str:

@@ -14,6 +14,12 @@ def new(prefix: str) -> str:
     return f"{prefix}_{ULID()}"
 
 
+def floor(prefix: str, seconds: float) -> str:
+    """What sorts before every id made at this moment (epoch seconds) or later, and after all earlier ones."""
+    milliseconds = int(round(seconds * 1000, 3))  # a float has 0.567 s as a little less
+    return f"{prefix}_{ULID(milliseconds.to_bytes(6, 'big') + bytes(10))}"
+
+
 def is_id(prefix: str, text: str) -> bool:
     """Whether `text` has the form of an id with this prefix."""
     return re.fullmatch(f"{prefix}_{_ULID}", text) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -18,16 +18,22 @@ from core import events
 
 Status = Literal["queued", "running", "completed", "failed", "canceled"]
 Kind = Literal["document"]
+"""What can be asked for by POST /jobs."""
+
+AnyKind = Literal["document", "replay"]
+"""What a list shows: also the jobs that other routes make."""
+
+ReplayMode = Literal["recover", "replay"]
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """JSON can say half a surrogate pair, which is no character and has no UTF-8."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("the text has half a surrogate pair (\\ud800 to \\udfff), which is no character")
     return text
 
 
-Text = Annotated[str, AfterValidator(_encodable)]
+Text = Annotated[str, AfterValidator(encodable)]
 ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -89,7 +95,7 @@ class JobRequest(Request):
     @field_validator("webhook_events")
     @classmethod
     def _known_events(cls, value: list[str] | None) -> list[str] | None:
-        known = [name for kind in events.KINDS for name in events.names(kind)]
+        known = [name for kind in get_args(Kind) for name in events.names(kind)]
         unknown = [name for name in value or [] if name not in known]
         if unknown or value == []:
             raise ValueError(f"choose from {', '.join(known)}")
@@ -137,14 +143,19 @@ class JobStatus(BaseModel):
     error: Failure | None = None
 
 
+Subject = Annotated[str | None, Field(exclude_if=lambda value: value is None)]
+"""What a job of one kind is about. Jobs of another kind lack the field rather than have it as null."""
+
+
 class JobSummary(BaseModel):
     """A job in a list."""
 
     job_id: str
-    kind: Kind
+    kind: AnyKind
     status: Status
     stage: str
-    document_id: str
+    document_id: Subject = None
+    webhook_id: Subject = None
     created_at: str
     finished_at: str | None
     error: Failure | None
@@ -154,8 +165,9 @@ class JobSummary(BaseModel):
 class JobView(JobStatus):
     """The whole job."""
 
-    kind: Kind
-    document_id: str
+    kind: AnyKind
+    document_id: Subject = None
+    webhook_id: Subject = None
     created_at: str
     updated_at: str
     started_at: str | None
@@ -227,7 +239,7 @@ class SearchRequest(Request):
     query: Annotated[
         str,
         StringConstraints(min_length=1, max_length=8000, strip_whitespace=True),  # in this order, or " " passes
-        AfterValidator(_encodable),
+        AfterValidator(encodable),
     ]
     top_k: int = Field(10, ge=1, le=100)
     filter: SearchFilter = Field(default_factory=SearchFilter)

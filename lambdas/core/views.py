@@ -33,7 +33,7 @@ def whole(snapshot: Snapshot, root: str) -> dict[str, Any]:
     job = snapshot.job
     return small(snapshot) | {
         "kind": job.kind,
-        "document_id": job.document_id,
+        **job.subject,
         "created_at": job.created_at,
         "updated_at": job.updated_at,
         "started_at": job.started_at,
@@ -48,8 +48,8 @@ def whole(snapshot: Snapshot, root: str) -> dict[str, Any]:
 
 def summary(job: Job, root: str) -> dict[str, Any]:
     """A line of a list."""
-    shown = ("job_id", "kind", "status", "stage", "document_id", "created_at", "finished_at", "error")
-    return {name: getattr(job, name) for name in shown} | {"links": links(job, root)}
+    shown = ("job_id", "kind", "status", "stage", "created_at", "finished_at", "error")
+    return {name: getattr(job, name) for name in shown} | job.subject | {"links": links(job, root)}
 
 
 def links(job: Job, root: str) -> dict[str, str]:

@@ -30,6 +30,19 @@ def job(**facts: Any) -> Job:
     return Job(**defaults | facts)
 
 
+def replay(**facts: Any) -> Job:
+    """A job that sends the failed webhooks of an hour again, just drafted at NOW."""
+    asked = {
+        "webhook_id": "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C",
+        "mode": "recover",
+        "since": events.timestamp(NOW - 3600),
+        "until": events.timestamp(NOW),
+        "statuses": ["failed"],
+        "events": ["document.*"],
+    }
+    return job(**{"kind": "replay", "input": asked} | facts)
+
+
 def document(**facts: Any) -> Document:
     """A document of 3 chunks in 2 batches."""
     defaults: dict[str, Any] = {

@@ -17,7 +17,15 @@ from core import events, ids
 from core.errors import Conflict, JobClosed
 
 FINAL = frozenset({"completed", "failed", "canceled"})
-STAGES = {"document": ("queued", "validate", "chunk", "embed", "store", "notify")}
+STAGES = {
+    "document": ("queued", "validate", "chunk", "embed", "store", "notify"),
+    "replay": ("queued", "send"),
+}
+SUBJECTS = {"document": "document_id", "replay": "webhook_id"}
+"""For each kind, the field of its input that says what the job is about."""
+
+ANNOUNCED = {"document": ("bytes",), "replay": ("mode", "since", "until", "statuses", "events")}
+"""For each kind, the fields of its input that its first event tells beside the subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,17 @@ class Job:
     @property
     def is_final(self) -> bool:
         return self.status in FINAL
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """What the job is about, as events and views show it: `{"document_id": …}` or `{"webhook_id": …}`."""
+        name = SUBJECTS[self.kind]
+        return {name: str(self.input[name])}
+
+    @property
+    def announced(self) -> dict[str, Any]:
+        """What the first event tells of the input. Where files lie is not among it."""
+        return {name: self.input[name] for name in ANNOUNCED[self.kind]}
 
     @property
     def document_id(self) -> str:

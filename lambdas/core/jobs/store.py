@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 
 from core import aws, events, ids
 from core.errors import ConditionFailed, Contended, InvalidRequest, NotFound
+from core.events import Event
 from core.jobs.machine import Change, Job, report_progress
 
 MAX_CONTENTIONS = 10
@@ -62,7 +63,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A job with what stands beside it: (done, total) batches, and the state of its webhook."""
+    """A job with what stands beside it: (done, total) batches or events, and the state of its webhook."""
 
     job: Job
     progress: tuple[int, int] | None
@@ -98,17 +99,37 @@ class JobStore:
         by_key = {item["sk"]: item for item in items}
         job = self._visible(by_key.get("META"), owner)
         progress = by_key.get("PROGRESS")
-        return Snapshot(
-            job,
-            (len(progress["done"]), int(progress["total"])) if progress else None,
-            by_key.get("WEBHOOK"),
-        )
+        return Snapshot(job, _counts(progress) if progress else None, by_key.get("WEBHOOK"))
 
-    def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[events.Event]:
+    def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The log from `after` (exclusive), in order."""
         values = {":low": f"EVENT#{after + 1:06d}", ":high": "EVENT#~"}
         items = self._query(f"JOB#{job_id}", "sk BETWEEN :low AND :high", values, limit=limit)
         return [_event(item) for item in items]
+
+    def log(self, job_id: str, *, page: int = 1000) -> Iterator[Event]:
+        """All of it: a job of hours that reports its progress has more events than one page."""
+        last = 0
+        while found := self.events(job_id, after=last, limit=page):
+            yield from found
+            last = found[-1].sequence or 0
+
+    def events_before(self, job_id: str, sequence: int) -> Iterator[Event]:
+        """The log before an event, backwards."""
+        pages = self._client.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
+            ExpressionAttributeValues={
+                ":pk": f"JOB#{job_id}",
+                ":low": "EVENT#",
+                ":high": f"EVENT#{sequence - 1:06d}",
+            },
+            ScanIndexForward=False,
+            ConsistentRead=True,
+            PaginationConfig={"PageSize": 20},
+        )
+        for page in pages:
+            yield from (_event(item) for item in page["Items"])
 
     def page(
         self,
@@ -131,6 +152,29 @@ class JobStore:
                 found.append(job)
             last = job.job_id
         return found, None
+
+    def oldest_first(self, owner: str, *, after: str, before: str) -> Iterator[Job]:
+        """An owner's jobs in the order of their submission, between two ids that are not among them."""
+        pages = self._client.get_paginator("query").paginate(
+            **self._between(owner, after, before), PaginationConfig={"PageSize": 50}
+        )
+        for page in pages:
+            rows = self._rows([entry["pk"] for entry in page["Items"]])
+            found = (rows[entry["pk"]] for entry in page["Items"] if entry["pk"] in rows)
+            yield from (job for job in map(_job, found) if job.job_id not in (after, before))
+
+    def count(self, owner: str, *, after: str, before: str) -> int:
+        """How many jobs `oldest_first` gives, about: those that have expired may be among them."""
+        pages = self._client.get_paginator("query").paginate(**self._between(owner, after, before), Select="COUNT")
+        return sum(page["Count"] for page in pages)
+
+    def _between(self, owner: str, after: str, before: str) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "IndexName": "gsi1",
+            "KeyConditionExpression": "gsi1pk = :owner AND gsi1sk BETWEEN :after AND :before",
+            "ExpressionAttributeValues": {":owner": f"OWNER#{owner}", ":after": after, ":before": before},
+        }
 
     def overdue(self) -> Iterator[str]:
         """Ids of open jobs whose deadline has passed."""
@@ -159,7 +203,7 @@ class JobStore:
         job = replace(job, sequence=1, steps=(first,))
         operations = [
             self._put_job(job),
-            self._put_event(job, first, {"bytes": job.input["bytes"]}, job.created_at),
+            self._put_event(job, first, job.announced, job.created_at),
             *also,
         ]
         if idempotency:
@@ -224,7 +268,38 @@ class JobStore:
             ReturnValues="ALL_NEW",
         )["Attributes"]
         if self._wins_report(key, item):
-            self.apply(job.job_id, report_progress(len(item["done"]), total))
+            self.apply(job.job_id, report_progress(*_counts(item)))
+
+    def save_progress(self, job: Job, *, done: int, total: int, cursor: str | None, was: str | None) -> bool:
+        """Note how far a job has worked through its list, and now and then say so in the log.
+
+        `cursor` is where to go on, None at the end. `was` is the one that `load_progress` gave, None where
+        nothing had been noted. False where another worker has moved it: nothing is written, so load it again.
+        """
+        key = {"pk": f"JOB#{job.job_id}", "sk": "PROGRESS"}
+        values: Item = {":done": done, ":total": total, ":cursor": cursor, ":expires": job.expires_at}
+        values |= {":now": int(self._clock())} | ({} if was is None else {":was": was})
+        try:
+            item = self._client.update_item(
+                TableName=self._table,
+                Key=key,
+                UpdateExpression="SET done = :done, #total = :total, #cursor = :cursor, expires_at = :expires, "
+                "reported_at = if_not_exists(reported_at, :now)",
+                ConditionExpression="attribute_not_exists(pk)" if was is None else "#cursor = :was",
+                ExpressionAttributeNames={"#total": "total", "#cursor": "cursor"},
+                ExpressionAttributeValues=values,
+                ReturnValues="ALL_NEW",
+            )["Attributes"]
+        except self._client.exceptions.ConditionalCheckFailedException:
+            return False
+        if self._wins_report(key, item):
+            self.apply(job.job_id, report_progress(done, total))
+        return True
+
+    def load_progress(self, job_id: str) -> tuple[int, int, str | None] | None:
+        """(done, total, cursor) as `save_progress` left them, or None where nothing has been noted."""
+        item = self._get({"pk": f"JOB#{job_id}", "sk": "PROGRESS"})
+        return (*_counts(item), item.get("cursor")) if item else None
 
     def record_webhook(self, job_id: str, facts: Mapping[str, Any], *, at: str, expires_at: int) -> None:
         """What the attempt `at` this time to call the job's webhook came to, unless a later one is there."""
@@ -414,6 +489,12 @@ def _job(item: Item) -> Job:
     return Job(**values)
 
 
+def _counts(progress: Item) -> tuple[int, int]:
+    """(done, total). Batches, which come in any order and twice, are a set; what goes in order is a number."""
+    done = progress["done"]
+    return len(done) if isinstance(done, set) else int(done), int(progress["total"])
+
+
 def _event_item(job: Job, verb: str, facts: Mapping[str, Any], now: str) -> Item:
     event_id = ids.new("evt")
     name = f"{job.kind}.{verb}"
@@ -423,7 +504,7 @@ def _event_item(job: Job, verb: str, facts: Mapping[str, Any], now: str) -> Item
         "job_id": job.job_id,
         "sequence": job.sequence,
         "timestamp": now,
-        "document_id": job.document_id,
+        **job.subject,
     }
     return {
         "pk": f"JOB#{job.job_id}",
@@ -441,6 +522,6 @@ def _event_item(job: Job, verb: str, facts: Mapping[str, Any], now: str) -> Item
     }
 
 
-def _event(item: Item) -> events.Event:
+def _event(item: Item) -> Event:
     names = ("event_id", "name", "job_id", "kind", "owner", "timestamp", "body")
-    return events.Event(**{key: item[key] for key in names}, sequence=int(item["sequence"]))
+    return Event(**{key: item[key] for key in names}, sequence=int(item["sequence"]))

@@ -85,8 +85,34 @@ def test_names() -> None:
     }
 
 
+def test_names_of_a_replay() -> None:
+    """A replay logs that it was requested, what began and ended it, retries and progress."""
+    assert events.names("replay") == (
+        "replay.requested",
+        "replay.started",
+        "replay.completed",
+        "replay.failed",
+        "replay.canceled",
+        "replay.retried",
+        "replay.progressed",
+    )
+
+
+def test_endings_of_a_replay() -> None:
+    """A replay's endings have the names of its final statuses, and each is among its events."""
+    assert events.final_names("replay") == ("replay.completed", "replay.failed", "replay.canceled")
+    assert set(events.final_names("replay")) < set(events.names("replay"))
+
+
 def test_endings() -> None:
     """Three events end a job, and only the failure is one that people are alerted of."""
     assert events.final_names("document") == ("document.indexed", "document.failed", "document.canceled")
     assert [name for name in events.names("document") if events.is_failure(name)] == ["document.failed"]
     assert events.ending("completion", "completed") == "completed"
+
+
+def test_owner_events() -> None:
+    """An owner's two events are no job's, and of a disabled endpoint people are alerted."""
+    assert events.OWNER_EVENTS == ("endpoint.disabled", "ping")
+    assert events.OWNER_KIND not in events.KINDS
+    assert [name for name in events.OWNER_EVENTS if events.is_failure(name)] == ["endpoint.disabled"]

@@ -6,6 +6,7 @@ import pytest
 import time_machine
 from hypothesis import given
 from hypothesis import strategies as st
+from ulid import ULID
 
 from core import ids
 
@@ -57,3 +58,26 @@ def test_sortable(milliseconds: list[int]) -> None:
 def test_not_an_id(text: str) -> None:
     """What lacks the prefix, has other letters or another length is no id."""
     assert not ids.is_id("job", text)
+
+
+@given(st.integers(0, 2**42), st.integers(1, 10**6))
+def test_floor(milliseconds: int, gap: int) -> None:
+    """A floor sorts before every id of its millisecond and of later ones, and after all earlier ones.
+
+    Also where a float has the time as a little less than it is, such as 1796000000.567.
+    """
+    floor = ids.floor("job", milliseconds / 1000)
+    assert ids.is_id("job", floor)
+    for moment, later in ((milliseconds, True), (milliseconds + gap, True), (milliseconds - gap, False)):
+        if moment >= 0:
+            made = f"job_{ULID.from_timestamp(moment)}"
+            assert (made >= floor) == later
+
+
+def test_floor_changes_nothing() -> None:
+    """Asking for a floor gives no other id away, and disturbs none that are made."""
+    with time_machine.travel(1_796_000_000, tick=False):
+        first = ids.new("job")
+        floor = ids.floor("job", 1_700_000_000)
+        assert floor == ids.floor("job", 1_700_000_000) < first
+        assert first < ids.new("job")

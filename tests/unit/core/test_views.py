@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from core import views
 from core.jobs import Job, Snapshot
-from tests.unit.examples import NOW, job
+from core.models import JobSummary, JobView
+from tests.unit.examples import NOW, job, replay
 
 ROOT = "https://api.example.com/v1"
 RUNNING = job(status="running", stage="embed", attempts=2, sequence=4, version=7, lease="execution")
@@ -43,6 +44,33 @@ def test_whole_hides_what_is_internal() -> None:
     assert not {"lease", "input", "version", "expires_at", "steps", "owner"} & set(shown)
     assert "inputs/ana" not in text
     assert "execution" not in text
+
+
+@pytest.mark.parametrize(
+    ("subject", "named", "absent"),
+    [
+        (RUNNING, {"document_id": "notes"}, "webhook_id"),
+        (replay(), {"webhook_id": "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"}, "document_id"),
+    ],
+    ids=["document", "replay"],
+)
+def test_what_a_job_is_about(subject: Job, named: dict[str, str], absent: str) -> None:
+    """A job names what it is about; the field of another kind is absent, also after its model, and not null."""
+    for model, view in (
+        (JobView, views.whole(snapshot(subject), ROOT)),
+        (JobSummary, views.summary(subject, ROOT)),
+    ):
+        for shown in (view, model.model_validate(view).model_dump(mode="json")):
+            assert named.items() <= shown.items()
+            assert absent not in shown
+            assert shown["kind"] == subject.kind
+
+
+def test_progress_of_a_replay() -> None:
+    """What a replay was asked is not shown, but how far it is."""
+    shown = views.whole(snapshot(replay(), (50, 120)), ROOT)
+    assert shown["progress"] == {"done": 50, "total": 120}
+    assert "input" not in shown
 
 
 def test_links() -> None:

@@ -6,8 +6,11 @@ machine of writers over this and over moto.
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +60,7 @@ class MemoryTable:
         self._check(Key, request)
         item = self.items.setdefault(place(Key), dict(Key))
         update(item, UpdateExpression, *attributes(request))
-        return {"Attributes": copied(item)} if request.get("ReturnValues") == "ALL_NEW" else {}
+        return {"Attributes": copied(item)} if request.get("ReturnValues") else {}
 
     def transact_write_items(self, *, TransactItems: list[dict[str, Item]]) -> Item:
         puts = [operation["Put"] for operation in TransactItems]
@@ -77,13 +80,13 @@ class MemoryTable:
         """One page. An index holds the items that have its keys, and shows keys alone."""
         index = request.get("IndexName", "")
         names, values = attributes(request)
-        condition = re.sub(r"(\w+) BETWEEN (:\w+) AND (:\w+)", r"\1 >= \2 AND \1 <= \3", KeyConditionExpression)
         found = [item for item in self.items.values() if f"{index}pk" in item and f"{index}sk" in item]
-        found = [item for item in found if holds(condition, item, names, values)]
+        found = [item for item in found if holds(KeyConditionExpression, item, names, values)]
         found.sort(key=lambda item: item[f"{index}sk"], reverse=not request.get("ScanIndexForward", True))
         limit = request.get("PaginationConfig", {}).get("MaxItems")
-        shown = [{"pk": item["pk"], "sk": item["sk"]} if index else copied(item) for item in found]
-        yield {"Items": shown[:limit]}
+        keys = ("pk", "sk", f"{index}pk", f"{index}sk")
+        shown = [{key: item[key] for key in keys} if index else copied(item) for item in found]
+        yield {"Items": shown[:limit], "Count": len(shown[:limit])}
 
     def _check(self, key: Item, request: Mapping[str, Any]) -> None:
         if not self._holds(key, request):
@@ -125,36 +128,125 @@ def copied(value: Any) -> Any:
 
 
 def holds(condition: str, item: Item, names: Mapping[str, str], values: Item) -> bool:
-    """Disjunctions of conjunctions, without brackets."""
-    clauses = [clause.split(" AND ") for clause in condition.split(" OR ")]
-    return any(all(term(part, item, names, values) for part in clause) for clause in clauses)
+    return parsed(condition)(item, names, values)
 
 
+Test = Callable[[Item, Mapping[str, str], Item], bool]
 COMPARISONS = {
-    "=": lambda a, b: a == b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
+TYPES = {"NULL": type(None), "S": str, "N": Decimal}
+TOKEN = re.compile(r"\s*([#:]?\w+|<>|<=|>=|[=<>(),])")
 
 
-def term(text: str, item: Item, names: Mapping[str, str], values: Item) -> bool:
-    if match := re.fullmatch(r"attribute_(not_)?exists\((#?\w+)\)", text):
-        return (names.get(match[2], match[2]) in item) != bool(match[1])
-    if match := re.fullmatch(r"begins_with\((\w+), (:\w+)\)", text):
-        return str(item[match[1]]).startswith(values[match[2]])
-    match = re.fullmatch(r"(#?\w+) (=|<|<=|>=) (:\w+)", text)
-    assert match, f"unknown expression: {text}"
-    name = names.get(match[1], match[1])
-    return name in item and bool(COMPARISONS[match[2]](item[name], values[match[3]]))
+@functools.cache
+def parsed(condition: str) -> Test:
+    """A condition as a function of the item. OR of AND of terms, brackets at will."""
+    tokens = deque(TOKEN.findall(condition))
+    assert "".join(tokens) == condition.replace(" ", ""), f"unknown expression: {condition}"
+    test = any_of(tokens)
+    assert not tokens, f"unknown expression: {condition}"
+    return test
+
+
+def any_of(tokens: deque[str]) -> Test:
+    tests = [all_of(tokens)]
+    while tokens and tokens[0] == "OR":
+        tokens.popleft()
+        tests.append(all_of(tokens))
+    return lambda *item: any(test(*item) for test in tests)
+
+
+def all_of(tokens: deque[str]) -> Test:
+    tests = [term(tokens)]
+    while tokens and tokens[0] == "AND":
+        tokens.popleft()
+        tests.append(term(tokens))
+    return lambda *item: all(test(*item) for test in tests)
+
+
+def term(tokens: deque[str]) -> Test:
+    first, second = tokens.popleft(), tokens.popleft()
+    if first == "(":
+        tokens.appendleft(second)
+        return closed(any_of(tokens), tokens)
+    if second == "(":
+        arguments = [tokens.popleft() for _ in range(tokens.index(")"))]
+        return closed(function(first, arguments), tokens)
+    if second == "BETWEEN":
+        low, _, high = (tokens.popleft() for _ in range(3))
+        return compared(first, lambda found, values: values[low] <= found <= values[high])
+    if second == "IN":
+        members = [tokens.popleft() for _ in range(tokens.index(")") + 1)]
+        among = [member for member in members if member not in "(),"]
+        return compared(first, lambda found, values: found in [values[member] for member in among])
+    comparison, value = COMPARISONS[second], tokens.popleft()
+    return compared(first, lambda found, values: bool(comparison(found, values[value])))
+
+
+def closed(test: Test, tokens: deque[str]) -> Test:
+    assert tokens.popleft() == ")"
+    return test
+
+
+def compared(name: str, compare: Callable[[Any, Item], bool]) -> Test:
+    """What is not there compares to nothing."""
+
+    def test(item: Item, names: Mapping[str, str], values: Item) -> bool:
+        path = names.get(name, name)
+        return path in item and compare(item[path], values)
+
+    return test
+
+
+def function(name: str, arguments: list[str]) -> Test:
+    path = arguments[0]
+    match name:
+        case "attribute_exists":
+            return lambda item, names, values: names.get(path, path) in item
+        case "attribute_not_exists":
+            return lambda item, names, values: names.get(path, path) not in item
+        case "begins_with":
+            return compared(path, lambda found, values: str(found).startswith(values[arguments[2]]))
+        case "attribute_type":
+            return compared(path, lambda found, values: isinstance(found, TYPES[values[arguments[2]]]))
+    raise AssertionError(f"unknown function: {name}")
 
 
 def update(item: Item, expression: str, names: Mapping[str, str], values: Item) -> None:
-    """`ADD set :members SET name = :value, other = if_not_exists(other, :value)`"""
-    match = re.fullmatch(r"(?:ADD (\w+) (:\w+) ?)?(?:SET (.+))?", expression)
-    assert match, f"unknown expression: {expression}"
-    if match[1]:
-        item[match[1]] = item.get(match[1], set()) | stored(values[match[2]])
-    for name, kept, value in re.findall(r"(#?\w+) = (?:if_not_exists\((\w+), )?(:\w+)", match[3] or ""):
-        if not kept or kept not in item:
-            item[names.get(name, name)] = stored(values[value])
+    """SET, REMOVE and ADD in any order. A number is added to, and a set joined, from nothing if need be."""
+    parts = re.split(r"\b(SET|REMOVE|ADD) ", expression)
+    assert not parts[0], f"unknown expression: {expression}"
+    was = dict(item)
+    for clause, changes in zip(parts[1::2], parts[2::2], strict=True):
+        for change in re.split(r", (?![^(]*\))", changes.strip()):
+            CLAUSES[clause](item, was, change, names, values)
+
+
+def set_path(item: Item, was: Item, change: str, names: Mapping[str, str], values: Item) -> None:
+    match = re.fullmatch(r"(#?\w+) = (?:if_not_exists\((#?\w+), (:\w+)\)|(?:(\w+) \+ )?(:\w+))", change)
+    assert match, f"unknown expression: {change}"
+    name, kept, default, summand, value = match.groups()
+    path = names.get(name, name)
+    if kept:
+        item[path] = was.get(names.get(kept, kept), stored(values[default]))
+    else:
+        item[path] = stored(values[value]) + was[summand] if summand else stored(values[value])
+
+
+def add_to(item: Item, was: Item, change: str, names: Mapping[str, str], values: Item) -> None:
+    name, value = change.split(" ")
+    path, added = names.get(name, name), stored(values[value])
+    item[path] = was.get(path, set()) | added if isinstance(added, set) else was.get(path, 0) + added
+
+
+def remove(item: Item, was: Item, change: str, names: Mapping[str, str], values: Item) -> None:
+    item.pop(names.get(change, change), None)
+
+
+CLAUSES = {"SET": set_path, "ADD": add_to, "REMOVE": remove}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from core import events
 from core.errors import Conflict, JobClosed
 from core.jobs import FINAL, STAGES, Job, begin, cancel, complete, fail, step
-from core.jobs.machine import Change, Transition, report_progress
-from tests.unit.examples import job
+from core.jobs.machine import ANNOUNCED, SUBJECTS, Change, Transition, report_progress
+from tests.unit.examples import job, replay
 
 THEN, LEASE = "2026-11-30T09:00:01.000Z", "execution-1"
 
@@ -154,10 +154,29 @@ changes = st.one_of(
 )
 
 
+changes_of_a_replay = st.one_of(
+    st.builds(begin, stage=st.just("send"), lease=st.sampled_from(["a", "b"])),
+    st.builds(complete, lease=st.sampled_from(["a", "b"]), result=st.just({"sent": 2})),
+    st.builds(fail, code=st.just("x"), message=st.just("y")),
+    st.just(cancel),
+    st.builds(report_progress, st.just(1), st.just(2)),
+)
+
+
 @given(st.lists(changes, max_size=12))
 def test_every_decision_is_sound(sequence: list[Change]) -> None:
     """Whatever is asked in any order: endings stay, leases stay, and the verb says what was decided."""
-    subject = job()
+    check_decisions(job(), sequence)
+
+
+@given(st.lists(changes_of_a_replay, max_size=12))
+def test_every_decision_about_a_replay_is_sound(sequence: list[Change]) -> None:
+    """A replay goes by the same rules, and announces each change by a name of its own kind."""
+    check_decisions(replay(), sequence)
+
+
+def check_decisions(subject: Job, sequence: list[Change]) -> None:
+    endings = {f"{subject.kind}.{events.ending(subject.kind, status)}" for status in FINAL}
     for change in sequence:
         try:
             transition = change(subject, THEN)
@@ -167,13 +186,58 @@ def test_every_decision_is_sound(sequence: list[Change]) -> None:
             continue
         assert not subject.is_final
         new, verb = transition.job, transition.verb
-        assert verb is None or f"document.{verb}" in events.names("document")
-        assert new.is_final == (verb in {events.ending("document", status) for status in FINAL})
+        assert verb is None or f"{subject.kind}.{verb}" in events.names(subject.kind)
+        assert new.is_final == (f"{subject.kind}.{verb}" in endings)
         assert (new.finished_at is not None) == new.is_final
         assert subject.lease in (None, new.lease)
         assert (new.lease is not None) == (new.started_at is not None)
         assert verb not in subject.steps
+        assert new.stage in STAGES[subject.kind]
+        assert new.subject == subject.subject
         subject = new
+
+
+def test_a_replay() -> None:
+    """A replay starts, may start again, and completes under that very name with what it came to."""
+    begun = after(begin(stage="send", lease=LEASE), replay())
+    assert (begun.verb, begun.job.status, begun.job.stage) == ("started", "running", "send")
+    assert after(begin(stage="send", lease=LEASE), begun.job).verb == "retried"
+    done = after(complete(lease=LEASE, result={"sent": 3}), begun.job)
+    assert (done.verb, done.fields, done.job.status) == ("completed", {"sent": 3}, "completed")
+
+
+@pytest.mark.parametrize(
+    ("change", "verb"), [(cancel, "canceled"), (fail(code="x", message="y"), "failed")], ids=["cancel", "fail"]
+)
+@pytest.mark.parametrize("stage", STAGES["replay"])
+def test_a_replay_that_ends_early(change: Change, verb: str, stage: str) -> None:
+    """A replay can be canceled and can fail, queued or running, and starts no more after that."""
+    subject = replay() if stage == "queued" else after(begin(stage=stage, lease=LEASE), replay()).job
+    ended = after(change, subject)
+    assert (ended.verb, ended.job.status, ended.job.stage) == (verb, verb, stage)
+    with pytest.raises(JobClosed):
+        begin(stage="send", lease=LEASE)(ended.job, THEN)
+
+
+def test_kinds() -> None:
+    """Every kind of job has its stages, its subject, what it announces, and events; all stages begin queued."""
+    assert set(STAGES) == set(SUBJECTS) == set(ANNOUNCED)
+    for kind, stages in STAGES.items():
+        assert stages[0] == "queued"
+        assert f"{kind}.started" in events.names(kind)
+
+
+def test_subject() -> None:
+    """A document's job is about the document, a replay about the endpoint, and each says only that."""
+    assert job().subject == {"document_id": "notes"}
+    assert replay().subject == {"webhook_id": "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"}
+
+
+def test_announced() -> None:
+    """The first event tells a document's size but not where its file lies, and all that a replay was asked."""
+    assert job().announced == {"bytes": 12}
+    asked = dict(replay().input)
+    assert replay().announced | replay().subject == asked
 
 
 def test_versions_of_a_document() -> None:

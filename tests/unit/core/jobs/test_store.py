@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from moto import mock_aws
+from ulid import ULID
 
 from core import clients, events, ids
 from core.documents.catalog import Catalog
@@ -22,11 +23,13 @@ from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, Jo
 from core.jobs import FINAL, STAGES, Idempotency, Job, JobStore, begin, cancel, complete, fail, fingerprint, step
 from core.jobs.machine import Change, Transition, report_progress
 from core.jobs.store import MAX_CONTENTIONS, PROGRESS_EVENT_SECONDS
+from tests.support.calls import Calls
+from tests.support.clock import Clock
 from tests.unit import conftest
 from tests.unit.core.jobs import meddler
 from tests.unit.core.jobs.meddler import Crash, Meddler, Meddling, meanwhile
 from tests.unit.core.jobs.memory_table import MemoryTable, canceled
-from tests.unit.examples import DAY, NOW, FakeClock, document, job
+from tests.unit.examples import DAY, NOW, FakeClock, document, job, replay
 
 TABLE = "jobs"
 A, B = "execution-a", "execution-b"
@@ -445,6 +448,25 @@ def test_first_event(cloud_bench: Bench) -> None:
         "document_id": "notes",
     }
     assert event.body.isascii()
+
+
+def test_a_replay_round_trip(cloud_bench: Bench) -> None:
+    """A replay is stored as any job: each of its events names the endpoint, and the first all that was asked."""
+    store, draft = cloud_bench.store, replay()
+    job_id = store.submit(draft).job.job_id
+    assert store.get(job_id).input == draft.input
+    store.apply(job_id, begin(stage="send", lease=A))
+    done = store.apply(job_id, complete(lease=A, result={"sent": 2}))
+    assert store.get(job_id) == done
+    assert [subject.kind for subject in store.page("ana")[0]] == ["replay"]
+    log = store.events(job_id)
+    assert [event.name for event in log] == ["replay.requested", "replay.started", "replay.completed"]
+    assert {event.kind for event in log} == {"replay"}
+    first, *_, last = bodies = [json.loads(event.body) for event in log]
+    assert draft.input.items() <= first.items()
+    assert last["sent"] == 2
+    assert {body["webhook_id"] for body in bodies} == {draft.input["webhook_id"]}
+    assert not any("document_id" in body for body in bodies)
 
 
 def test_the_envelope_wins(bench: Bench) -> None:
@@ -883,3 +905,165 @@ def test_one_writer_reports(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
     bench.store.mark_batch(subject, 1, total=3)
     assert bench.log(subject.job_id) == ["uploaded", "progressed"]
     assert bench.store.snapshot(subject.job_id, owner="ana").progress == (3, 3)
+
+
+def save(bench: Bench, subject: Job, done: int, cursor: str | None, was: str | None) -> bool:
+    return bench.store.save_progress(subject, done=done, total=9, cursor=cursor, was=was)
+
+
+def test_progress_in_order(cloud_bench: Bench) -> None:
+    """What is worked through in order is told as numbers, and where to go on as the cursor, until the end."""
+    bench, subject = cloud_bench, cloud_bench.store.submit(replay()).job
+    assert bench.store.load_progress(subject.job_id) is None
+    assert save(bench, subject, 4, cursor="c1", was=None)
+    assert bench.store.load_progress(subject.job_id) == (4, 9, "c1")
+    assert bench.store.snapshot(subject.job_id, owner="ana").progress == (4, 9)
+    assert save(bench, subject, 9, cursor=None, was="c1")
+    assert bench.store.load_progress(subject.job_id) == (9, 9, None)
+    assert bench.store.snapshot(subject.job_id, owner="ana").progress == (9, 9)
+    item = bench.item(f"JOB#{subject.job_id}", "PROGRESS")
+    assert item is not None
+    assert item["expires_at"] == subject.expires_at
+
+
+@pytest.mark.parametrize("end", [None, "c2"], ids=["at the end", "on the way"])
+def test_a_worker_that_was_overtaken(cloud_bench: Bench, end: str | None) -> None:
+    """Whoever read a cursor that another has moved writes nothing, wherever it read, and is told so."""
+    bench, subject = cloud_bench, cloud_bench.store.submit(replay()).job
+    assert save(bench, subject, 4, cursor="c1", was=None)
+    assert save(bench, subject, 6, cursor=end, was="c1")
+    for was in (None, "c1", "c0", ""):
+        assert not save(bench, subject, 1, cursor="c3", was=was)
+    assert bench.store.load_progress(subject.job_id) == (6, 9, end)
+
+
+def test_one_page_is_the_end(cloud_bench: Bench) -> None:
+    """A list of a single page ends as it begins, and who comes late with the same page is told so."""
+    bench, subject = cloud_bench, cloud_bench.store.submit(replay()).job
+    assert save(bench, subject, 9, cursor=None, was=None)
+    assert not save(bench, subject, 5, cursor="c1", was=None)
+    assert bench.store.load_progress(subject.job_id) == (9, 9, None)
+
+
+@given(pages=st.integers(1, 5), moves=st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=40))
+def test_workers_at_one_list(pages: int, moves: list[tuple[int, bool]]) -> None:
+    """However workers that read and write are mixed, each page is noted once and in order."""
+    bench = Bench()
+    subject = bench.store.submit(replay()).job
+    cursors = [None, *(str(page) for page in range(1, pages)), None]
+    read: list[tuple[int, int, str | None] | None] = [None] * 3
+    noted: list[int] = []
+    for worker, reads in moves:
+        if reads:
+            read[worker] = bench.store.load_progress(subject.job_id)
+            continue
+        done, _, was = read[worker] or (0, pages, None)
+        if done == pages:
+            continue
+        if bench.store.save_progress(subject, done=done + 1, total=pages, cursor=cursors[done + 1], was=was):
+            noted.append(done + 1)
+        assert bench.store.snapshot(subject.job_id, owner="ana").progress == (noted[-1], pages)
+    assert noted == list(range(1, len(noted) + 1))
+
+
+def test_progress_in_order_is_told_now_and_then(bench: Bench) -> None:
+    """However often the cursor moves, the log says so at most every five seconds, and not after the end."""
+    subject = bench.store.submit(replay()).job
+    was = None
+    for done in range(100):
+        bench.clock.now += 0.25
+        assert save(bench, subject, done, cursor=f"c{done}", was=was)
+        was = f"c{done}"
+    log = bench.store.events(subject.job_id)
+    assert [event.name for event in log] == ["replay.requested"] + ["replay.progressed"] * (len(log) - 1)
+    assert 4 <= len(log) - 1 <= 6
+    assert json.loads(log[-1].body)["total"] == 9
+    bench.store.apply(subject.job_id, cancel)
+    bench.clock.now += PROGRESS_EVENT_SECONDS
+    assert save(bench, subject, 100, cursor=None, was=was)
+    assert bench.store.events(subject.job_id)[-1].name == "replay.canceled"
+
+
+# ── the log, backwards and whole; jobs, oldest first ─────────────────────────────────────────────────────────
+
+
+def logged(bench: Bench, count: int) -> Job:
+    """A job whose log has so many events."""
+    subject = bench.submitted()
+    for done in range(count - 1):
+        bench.store.apply(subject.job_id, report_progress(done, count))
+    return subject
+
+
+@pytest.mark.parametrize("page", [1, 2, 5, 1000])
+def test_the_whole_log(cloud_bench: Bench, page: int) -> None:
+    """The whole log is read in order, however many pages it takes, and another job's is not in it."""
+    subject = logged(cloud_bench, 5)
+    logged(cloud_bench, 2)
+    found = list(cloud_bench.store.log(subject.job_id, page=page))
+    assert [event.sequence for event in found] == [1, 2, 3, 4, 5]
+    assert found == cloud_bench.store.events(subject.job_id)
+    assert list(cloud_bench.store.log("job_none", page=page)) == []
+
+
+def test_a_log_that_has_expired(cloud_bench: Bench) -> None:
+    """Of a job that is forgotten there is no log."""
+    subject = logged(cloud_bench, 3)
+    cloud_bench.clock.now = subject.expires_at
+    assert list(cloud_bench.store.log(subject.job_id, page=1)) == []
+
+
+@pytest.mark.parametrize("sequence", [1, 2, 3, 25, 45, 99])
+def test_events_before(cloud_bench: Bench, sequence: int) -> None:
+    """What happened before an event, the latest first, over more than one page, without META and the like."""
+    subject = logged(cloud_bench, 45)
+    found = [event.sequence for event in cloud_bench.store.events_before(subject.job_id, sequence)]
+    assert found == list(range(min(sequence - 1, 45), 0, -1))
+
+
+def test_events_before_are_read_as_needed(cloud_bench: Bench) -> None:
+    """Whoever needs one event reads one page."""
+    subject = logged(cloud_bench, 45)
+    calls = Calls(Clock())
+    with calls.intercepted():
+        assert next(cloud_bench.store.events_before(subject.job_id, 45)).sequence == 44
+    assert [call.operation for call in calls.log] == ["Query"]
+    assert calls.log[0].params["ConsistentRead"]
+
+
+def at(bench: Bench, *moments: float, **facts: Any) -> list[Job]:
+    """Jobs that were submitted so many seconds after NOW."""
+    made = []
+    for moment in moments:
+        job_id = "job_" + str(ULID.from_timestamp(int((NOW + moment) * 1000)))
+        made.append(bench.submitted(job_id=job_id, **facts))
+    return made
+
+
+def test_oldest_first(cloud_bench: Bench) -> None:
+    """An owner's jobs between two moments, from the first on: the lower one counts, the upper one does not."""
+    jobs = at(cloud_bench, 0, 1, 2, 3, 4)
+    at(cloud_bench, 2, owner="ben")
+    span = {"after": ids.floor("job", NOW + 1), "before": ids.floor("job", NOW + 4)}
+    found = list(cloud_bench.store.oldest_first("ana", **span))
+    assert [each.job_id for each in found] == [each.job_id for each in jobs[1:4]]
+    assert cloud_bench.store.count("ana", **span) == 3
+
+
+def test_oldest_first_goes_on(cloud_bench: Bench) -> None:
+    """From one of them on come those after it, each once, over more than one page."""
+    jobs = [each.job_id for each in at(cloud_bench, *range(120))]
+    before = ids.floor("job", NOW + 500)
+    found = [each.job_id for each in cloud_bench.store.oldest_first("ana", after=jobs[9], before=before)]
+    assert found == jobs[10:]
+    assert list(cloud_bench.store.oldest_first("ana", after=jobs[-1], before=before)) == []
+
+
+def test_oldest_first_without_the_expired(cloud_bench: Bench) -> None:
+    """Those that are forgotten are left out, though the index has them yet."""
+    at(cloud_bench, 0, expires_at=int(NOW) + 5)
+    (kept,) = at(cloud_bench, 1)
+    cloud_bench.clock.now += 5
+    span = {"after": ids.floor("job", NOW - 1), "before": ids.floor("job", NOW + 9)}
+    assert [each.job_id for each in cloud_bench.store.oldest_first("ana", **span)] == [kept.job_id]
+    assert cloud_bench.store.count("ana", **span) == 2
