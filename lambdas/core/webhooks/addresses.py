@@ -57,6 +57,7 @@ _NEVER = {
     "64:ff9b:1::/48": "IPv4 inside IPv6 (NAT64)",
     "2001::/23": "for IETF protocols, IPv4 tunnels among them",
     "2002::/16": "IPv4 inside IPv6 (6to4)",
+    "fd00:42::42/128": "a cloud's metadata service",
     "fd00:c1::/32": "a cloud's metadata service",
     "fd00:ec2::/32": "a cloud's metadata and credentials service",
     "fd20:ce::/32": "a cloud's metadata service",
@@ -78,4 +79,7 @@ _RANGES: list[tuple[Network, str, Access]] = sorted(
 
 def classify(address: Address) -> tuple[str, Access]:
     """What the address is, in words that follow "an address that is", and whether it may be reached."""
+    # RFC 5214, 6.1: under any prefix, with or without the bit that says the IPv4 address is a global one.
+    if address.version == 6 and int(address) >> 32 & 0xFDFF_FFFF == 0x5EFE:
+        return "IPv4 inside IPv6 (ISATAP)", Access.NEVER
     return next((what, access) for network, what, access in _RANGES if address in network)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
 
 import idna
 
@@ -35,13 +36,24 @@ class Policy:
     forbidden: frozenset[tuple[str, int]] = frozenset()
 
     @classmethod
-    def of(cls, *, allow_http: bool, allow_private_cidrs: Iterable[str], runtime_api: str = "") -> Policy:
-        """From the configuration, and from `AWS_LAMBDA_RUNTIME_API` (`host:port`), which hands out events."""
-        host, _, port = runtime_api.partition(":")
+    def of(
+        cls,
+        *,
+        allow_http: bool,
+        allow_private_cidrs: Iterable[str],
+        runtime_api: str = "",
+        credentials_uri: str = "",
+    ) -> Policy:
+        """From the configuration, and from what the function's environment says of its own surroundings.
+
+        These are `AWS_LAMBDA_RUNTIME_API` (`host:port`), which hands out events, and
+        `AWS_CONTAINER_CREDENTIALS_FULL_URI`, which hands out credentials.
+        """
+        own = (f"http://{runtime_api}" if runtime_api else "", credentials_uri)
         return cls(
             allow_http=allow_http,
             allow_private_cidrs=tuple(ip_network(cidr) for cidr in allow_private_cidrs),
-            forbidden=frozenset({(host, int(port or 80))} if host else ()),
+            forbidden=frozenset(_place(url) for url in own if url),
         )
 
 
@@ -184,16 +196,20 @@ def _check_port(target: Target) -> None:
         raise Refused(f"Port {target.port} is not open to webhooks: use one of {allowed}.")
 
 
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
+
+
 def _same_place(place: tuple[str, int], address: Address, target: Target) -> bool:
     host, port = place
     if port != target.port:
         return False
-    if host == target.host:
-        return True
-    if host == "localhost":
-        return address.is_loopback
     try:
         closed = ip_address(host)
     except ValueError:
-        return False
+        closed = IPv4Address(0)
+    if closed.is_unspecified:
+        # A name, or every address of this host: it may be at any address that is not a public one.
+        return host == target.host or classify(address)[1] is not Access.PUBLIC
     return closed == address or (closed.is_loopback and address.is_loopback)

@@ -11,14 +11,17 @@ from contextlib import suppress
 import pytest
 import trustme
 
+from core.webhooks.connections import Connections
+
 Handler = Callable[[socket.socket], None]
 
 
 class Server:
-    """Accepts on 127.0.0.1, hands each connection to `handler` in turn, and remembers what came."""
+    """Accepts on 127.0.0.1, hands each connection to `handler`, in turn or at once, and remembers what came."""
 
-    def __init__(self, handler: Handler, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, handler: Handler, context: ssl.SSLContext | None = None, *, at_once: bool = False) -> None:
         self.handler = handler
+        self._at_once = at_once
         self.requests: list[bytes] = []
         self.connections = 0
         self._context = context
@@ -34,14 +37,20 @@ class Server:
             except OSError:
                 return
             self.connections += 1
-            # A client that hangs up is what many tests are about.
-            with connection, suppress(OSError):
-                connection.settimeout(5)
-                if not self._context:
-                    self.handler(connection)
-                    continue
-                with self._context.wrap_socket(connection, server_side=True) as secured:
-                    self.handler(secured)
+            if self._at_once:
+                threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
+            else:
+                self._handle(connection)
+
+    def _handle(self, connection: socket.socket) -> None:
+        # A client that hangs up is what many tests are about.
+        with connection, suppress(OSError):
+            connection.settimeout(5)
+            if not self._context:
+                self.handler(connection)
+                return
+            with self._context.wrap_socket(connection, server_side=True) as secured:
+                self.handler(secured)
 
     def read_request(self, connection: socket.socket) -> bytes:
         received = b""
@@ -54,8 +63,9 @@ class Server:
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
         while len(body) < int(fields.get(b"content-length", 0)):
             body += connection.recv(65536)
-        self.requests.append(head + b"\r\n\r\n" + body)
-        return self.requests[-1]
+        request = head + b"\r\n\r\n" + body
+        self.requests.append(request)
+        return request
 
     def close(self) -> None:
         with suppress(OSError):
@@ -70,10 +80,26 @@ class Serve:
     def __init__(self) -> None:
         self._servers: list[Server] = []
 
-    def raw(self, handler: Handler, context: ssl.SSLContext | None = None) -> Server:
+    def raw(self, handler: Handler, context: ssl.SSLContext | None = None, *, at_once: bool = False) -> Server:
         """A server whose handler owns the connection from its first byte."""
-        self._servers.append(Server(handler, context))
+        self._servers.append(Server(handler, context, at_once=at_once))
         return self._servers[-1]
+
+    def keeping(
+        self, respond: Callable[[socket.socket, bytes], object], context: ssl.SSLContext | None = None
+    ) -> Server:
+        """A server that takes request after request on each connection, and many connections at once.
+
+        `respond` gets the request; if it returns True the server hangs up.
+        """
+
+        def handler(connection: socket.socket) -> None:
+            while request := server.read_request(connection):
+                if respond(connection, request) is True:
+                    return
+
+        server = self.raw(handler, context, at_once=True)
+        return server
 
     def after_request(
         self, respond: Callable[[socket.socket], None], context: ssl.SSLContext | None = None
@@ -101,6 +127,13 @@ def serve() -> Iterator[Serve]:
     servers = Serve()
     yield servers
     servers.close()
+
+
+@pytest.fixture
+def connections() -> Iterator[Connections]:
+    kept = Connections()
+    yield kept
+    kept.close()
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,14 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_interface, ip_network
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import trustme
@@ -26,7 +29,9 @@ from hypothesis import strategies as st
 
 from core.errors import DeliveryError, Refused
 from core.webhooks import client
+from core.webhooks import connections as kept
 from core.webhooks.client import KEPT_BYTES, Resolver, Response, post, system_resolver
+from core.webhooks.connections import AGE_SECONDS, IDLE_SECONDS, Connections
 from core.webhooks.guard import Policy
 from core.webhooks.signing import make_secret, sign, verify
 
@@ -57,6 +62,8 @@ def send(
     deadline: float = 5,
     resolve: Resolver = loopback,
     context: ssl.SSLContext | None = None,
+    connections: Connections | None = None,
+    key: Hashable = ("owner", "wh_1", 1),
 ) -> Response:
     return post(
         f"{scheme}://{host}:{server.port}{path}",
@@ -66,6 +73,8 @@ def send(
         deadline_seconds=deadline,
         resolve=resolve,
         ssl_context=context,
+        connections=connections,
+        reuse_key=key,
     )
 
 
@@ -140,6 +149,7 @@ def test_framing_headers_are_the_clients(serve: Serve) -> None:
     """A caller's header can change neither the host nor where the message ends."""
     server = serve.answer(OK)
     evil = {"Host": "evil", "CONTENT-LENGTH": "1", "Transfer-Encoding": "chunked", "Connection": "keep-alive"}
+    evil |= {"Keep-Alive": "timeout=99", "Proxy-Connection": "keep-alive"}
     send(server, body=b"four", headers={**evil, "Expect": "100-continue", "Accept-Encoding": "gzip"})
     head = server.requests[0].lower()
     assert b"host: hooks.example.com:" in head
@@ -185,7 +195,7 @@ def test_small_writes_are_not_held_back(serve: Serve, monkeypatch: pytest.Monkey
 
 
 def test_each_attempt_has_its_own_connection(serve: Serve) -> None:
-    """No connection is kept: what the guard allowed for one attempt is not used by the next."""
+    """Unless the caller asks for it no connection is kept."""
     server = serve.answer(OK)
     assert [send(server).status for _ in range(3)] == [200, 200, 200]
     assert server.connections == 3
@@ -198,7 +208,8 @@ def test_each_attempt_has_its_own_connection(serve: Serve) -> None:
 def test_every_status_is_an_answer(serve: Serve, status: int) -> None:
     """Whatever the status, it is returned and nothing is raised or retried."""
     server = serve.answer(b"HTTP/1.1 %d x\r\nContent-Length: 0\r\n\r\n" % status)
-    assert send(server) == Response(status=status, headers={}, body=b"", truncated=False)
+    answer = send(server)
+    assert (answer.status, answer.headers, answer.body, answer.truncated) == (status, {}, b"", False)
     assert server.connections == 1
 
 
@@ -214,9 +225,32 @@ def test_redirects_are_not_followed(serve: Serve, status: int, form: str) -> Non
     assert (server.connections, other.connections) == (1, 0)
 
 
-def test_continue_is_skipped(serve: Serve) -> None:
-    """An unasked 100 Continue comes before the answer and is not the answer."""
-    assert send(serve.answer(b"HTTP/1.1 100 Continue\r\n\r\n" + OK)).body == b"ok"
+@pytest.mark.parametrize(
+    "status", [b"100 Continue", b"102 Processing", b"103 Early Hints\r\nLink: </a>", b"199 x"]
+)
+def test_interim_answers_are_skipped(serve: Serve, status: bytes) -> None:
+    """Any number of unasked 1xx come before the answer and are not the answer."""
+    answer = send(serve.answer((b"HTTP/1.1 %b\r\n\r\n" % status) * 3 + OK))
+    assert (answer.status, answer.body) == (200, b"ok")
+
+
+def test_switching_protocols_is_an_answer(serve: Serve) -> None:
+    """After an unasked 101 nobody knows what follows, so it is the last that is read."""
+    assert send(serve.answer(b"HTTP/1.1 101 x\r\nUpgrade: x\r\n\r\n" + OK)).status == 101
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_answers_without_body(serve: Serve, status: int) -> None:
+    """No body is waited for after a status that has none, though the head announces one."""
+
+    def respond(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 %d x\r\nTransfer-Encoding: chunked\r\n\r\n" % status)
+        hang(connection)
+
+    begun = time.monotonic()
+    answer = send(serve.after_request(respond))
+    assert time.monotonic() - begun < 2
+    assert (answer.status, answer.body, answer.truncated) == (status, b"", False)
 
 
 def test_few_bounded_headers(serve: Serve) -> None:
@@ -224,6 +258,25 @@ def test_few_bounded_headers(serve: Serve) -> None:
     head = b"HTTP/1.1 200 OK\r\nRetry-After: 120\r\nContent-Type: a\x00b\xff" + b"x" * 300
     answer = send(serve.answer(head + b"\r\nSet-Cookie: s=1\r\nX-Other: 1\r\nContent-Length: 0\r\n\r\n"))
     assert answer.headers == {"retry-after": "120", "content-type": "a?bÿ" + "x" * 252}
+
+
+def test_head_for_people(serve: Serve) -> None:
+    """The first 30 headers are shown as sent and cut to 256 printable characters, cookies hidden."""
+    lines = [
+        b"X-Request-Id: a\xff\x01",
+        b"SET-COOKIE: session=STRANGER",
+        b"Set-Cookie: b=STRANGER",
+        b"X-L: " + b"x" * 300,
+    ]
+    lines += [b"X-%d: 1" % n for n in range(40)]
+    head = send(serve.answer(b"HTTP/1.1 200 OK\r\n" + b"\r\n".join(lines) + b"\r\n\r\n")).head
+    assert head[:4] == (
+        ("X-Request-Id", "aÿ?"),
+        ("SET-COOKIE", "(hidden)"),
+        ("Set-Cookie", "(hidden)"),
+        ("X-L", "x" * 256),
+    )
+    assert len(head) == 30
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"a\x00b", gzip.compress(b"hi", mtime=0), b"not gzip"])
@@ -317,20 +370,20 @@ def test_whole_answer_is_not_waited_on(serve: Serve, answer: bytes) -> None:
     assert (found.body, found.truncated) == (b"ok", False)
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError(), ConnectionResetError(), ssl.SSLEOFError()])
+@pytest.mark.parametrize("error", [BrokenPipeError(), ConnectionResetError(), ssl.SSLEOFError(8, "x")])
 def test_answer_before_the_request_is_read(serve: Serve, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
     """A server that refuses a request early and hangs up is heard."""
-    real = client._Wire.sendall
+    real = client._Wire.transmit
 
-    def sendall(wire: client._Wire, data: bytes) -> None:
-        real(wire, data)
+    def transmit(wire: client._Wire) -> None:
+        real(wire)
         raise error
 
     def refuse(connection: socket.socket) -> None:
         connection.recv(1000)
         connection.sendall(b"HTTP/1.1 413 x\r\nContent-Length: 0\r\n\r\n")
 
-    monkeypatch.setattr(client._Wire, "sendall", sendall)
+    monkeypatch.setattr(client._Wire, "transmit", transmit)
     assert send(serve.raw(refuse)).status == 413
 
 
@@ -494,6 +547,25 @@ def test_server_that_does_not_read(
     server = serve.raw(
         lambda connection: gone.wait(5) and None, certified(authority, "hooks.example.com") if tls else None
     )
+    with failing("timeout", within=DEADLINE + MARGIN):
+        send(
+            server, scheme="https" if tls else "http", body=bytes(20_000_000), deadline=DEADLINE, context=trusting
+        )
+    gone.set()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_server_that_reads_slowly(
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, tls: bool
+) -> None:
+    """A server that takes the request bit by bit gets no more time for each bit."""
+    gone = threading.Event()
+
+    def sip(connection: socket.socket) -> None:
+        while not gone.wait(0.04):
+            connection.recv(20_000)
+
+    server = serve.raw(sip, certified(authority, "hooks.example.com") if tls else None)
     with failing("timeout", within=DEADLINE + MARGIN):
         send(
             server, scheme="https" if tls else "http", body=bytes(20_000_000), deadline=DEADLINE, context=trusting
@@ -703,6 +775,101 @@ def test_url_is_judged_again(url: str) -> None:
     assert str(failure.value) == str(refusal.value)
 
 
+places = st.sampled_from(
+    [
+        *("8.8.8.8", "2606:4700::1111", "10.0.0.1", "127.0.0.1", "127.9.9.9", "::1", "fd12::1", "100.64.0.1"),
+        *("169.254.169.254", "169.254.170.2", "169.254.170.23", "fd00:ec2::254", "fd00:ec2::23", "0.0.0.0", "::"),
+        *("::ffff:127.0.0.1", "::ffff:8.8.8.8", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "::127.0.0.1", "fe80::1"),
+        *(
+            "100.100.100.200",
+            "168.63.129.16",
+            "224.0.0.1",
+            "2606:4700::5efe:7f00:1",
+            "192.0.0.192",
+            "fd20:ce::254",
+        ),
+    ]
+) | st.ip_addresses().map(str)
+names = st.sampled_from(
+    [
+        *("hooks.example.com", "localhost", "receiver", "metadata.google.internal", "db.internal", "A.example."),
+        *(
+            "bücher.example",
+            "0x7f.1",
+            "2130706433",
+            "127.1",
+            "0177.0.0.1",
+            "１２７.0.0.1",
+            "a_b.example",
+            "%31.example",
+        ),
+    ]
+)
+shaped = st.builds(
+    "".join,
+    st.tuples(
+        st.sampled_from(["http://", "https://", "HTTP://", "http:/", "ftp://", "//", "http:\\\\"]),
+        st.sampled_from(["", "", "", "u@", "u:p@", "@", "8.8.8.8#@"]),
+        names | places.map(lambda text: f"[{text}]" if ":" in text else text) | places | st.text(max_size=9),
+        st.sampled_from(["", "", ":80", ":443", ":8443", ":9001", ":22", ":0", ":65536", ":x", ":"]),
+        st.sampled_from(["", "/", "/hook?x=1", "\\@127.0.0.1/", "#@10.0.0.1", "?@10.0.0.1", "/\r\nHost: x", "/é"]),
+    ),
+)
+resolved = st.lists(places | st.sampled_from(["", "x", "fe80::1%eth0", "8.8.8.8%1", "127.1"]), max_size=6)
+opened = st.lists(
+    st.sampled_from(["0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128", "10.0.0.0/8", "169.254.0.0/16", "fd00::/8"])
+    | st.builds(
+        lambda address, bits: ip_interface((address, bits)).network, st.ip_addresses(), st.integers(0, 32)
+    ).map(str),
+    max_size=3,
+)
+CLOSED = [
+    ip_network(text)
+    for text in (
+        *(
+            "169.254.0.0/16",
+            "fd00:ec2::/32",
+            "fd20:ce::/32",
+            "100.100.100.200/32",
+            "168.63.129.16/32",
+            "0.0.0.0/8",
+        ),
+        *("192.0.0.192/32", "224.0.0.0/4", "ff00::/8", "fe80::/10"),
+        *("::ffff:0:0/96", "::/128", "64:ff9b::/96", "2002::/16", "2001::/32"),
+    )
+]
+
+
+@settings(max_examples=1000, deadline=None)
+@given(url=shaped | st.text(), found=resolved | st.just(OSError()), cidrs=opened, allow_http=st.booleans())
+def test_any_url_and_any_answer(url: str, found: list[str] | OSError, cidrs: list[str], allow_http: bool) -> None:
+    """Any text is refused, or leads to connections to allowed addresses only, whatever its name resolves to."""
+    dialled: list[tuple[str, int]] = []
+
+    def create_connection(place: tuple[str, int], timeout: float) -> None:
+        dialled.append(place)
+        raise ConnectionRefusedError
+
+    def resolve(host: str) -> list[str]:
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    policy = Policy.of(allow_http=allow_http, allow_private_cidrs=cidrs, runtime_api="127.0.0.1:9001")
+    with (
+        patch.object(client.socket, "create_connection", create_connection),
+        pytest.raises(DeliveryError) as failure,
+    ):
+        post(url, body=b"", headers={}, policy=policy, deadline_seconds=5, resolve=resolve)
+    assert failure.value.error_class in (("connect",) if dialled else ("blocked", "dns"))
+    for text, port in dialled:
+        address = ip_address(text)
+        private = any(address in network for network in policy.allow_private_cidrs)
+        assert not any(address in network for network in CLOSED)
+        assert not (address.is_loopback and port == 9001)
+        assert private or (address.is_global and port in (80, 443, 8080, 8443))
+
+
 @given(url=st.text() | st.text().map("http://127.0.0.1:1/".__add__))
 def test_any_url(url: str) -> None:
     """No text given as a URL raises anything but DeliveryError."""
@@ -796,3 +963,440 @@ def test_nobody_listens() -> None:
         port = gone.getsockname()[1]
     with failing("connect"):
         post(f"http://127.0.0.1:{port}/hook", body=b"", headers={}, policy=POLICY, deadline_seconds=5)
+
+
+# Kept connections
+
+
+def answering(answer: bytes, *, hang_up: bool = False) -> Callable[[socket.socket, bytes], bool]:
+    def respond(connection: socket.socket, _: bytes) -> bool:
+        connection.sendall(answer)
+        return hang_up
+
+    return respond
+
+
+def echo(connection: socket.socket, request: bytes) -> None:
+    body = request.partition(b"\r\n\r\n")[2]
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def twice(server: Server, connections: Connections, **options: Any) -> list[Response]:
+    return [send(server, connections=connections, **options) for _ in range(2)]
+
+
+def test_connection_is_used_again(serve: Serve, connections: Connections) -> None:
+    """Calls with one key share a connection, on which nothing says that it closes."""
+    server = serve.keeping(echo)
+    bodies = [send(server, body=b"%d" % n, connections=connections).body for n in range(5)]
+    assert bodies == [b"0", b"1", b"2", b"3", b"4"]
+    assert server.connections == 1
+    assert not any(b"connection:" in request for request in server.requests)
+
+
+def test_no_key_no_reuse(serve: Serve, connections: Connections) -> None:
+    """Without a key each attempt has a connection of its own, and says so."""
+    server = serve.keeping(answering(OK, hang_up=True))
+    twice(server, connections, key=None)
+    assert server.connections == 2
+    assert all(b"\r\nconnection: close" in request for request in server.requests)
+
+
+@pytest.mark.parametrize("key", [("owner", "wh_1", 2), ("owner", "wh_2", 1), ("other", "wh_1", 1)])
+def test_another_key_has_another_connection(serve: Serve, connections: Connections, key: Hashable) -> None:
+    """No connection outlives an edit of its endpoint, or serves another endpoint or owner."""
+    server = serve.keeping(echo)
+    for each in (("owner", "wh_1", 1), key, key):
+        send(server, connections=connections, key=each)
+    assert server.connections == 2
+
+
+def test_another_host_has_another_connection(serve: Serve, connections: Connections) -> None:
+    """A connection serves the host and port that it was opened for, under whatever key."""
+    servers = [serve.keeping(echo), serve.keeping(echo)]
+    for server in servers:
+        for host in ("a.example", "b.example", "a.example"):
+            assert send(server, host=host, connections=connections).status == 200
+    assert [server.connections for server in servers] == [2, 2]
+
+
+def test_other_scheme_has_another_connection(
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections
+) -> None:
+    """What was opened in the clear is not used for https."""
+    server = serve.keeping(echo)
+    send(server, context=trusting, connections=connections)
+    with failing("timeout"):
+        send(server, scheme="https", context=trusting, connections=connections, deadline=DEADLINE)
+    assert server.connections == 2
+
+
+def test_kept_address_is_judged_again(serve: Serve, connections: Connections) -> None:
+    """A policy that has changed since closes the connection, and nothing more is sent."""
+    server = serve.keeping(echo)
+    send(server, connections=connections)
+    with failing("blocked"):
+        send(server, connections=connections, policy=Policy(allow_http=True))
+    with failing("blocked"):
+        forbidden = frozenset({("127.0.0.1", server.port)})
+        send(server, connections=connections, policy=replace(POLICY, forbidden=forbidden))
+    assert len(server.requests) == 1
+    assert connections.take((("owner", "wh_1", 1), "http", "hooks.example.com", server.port, None)) is None
+
+
+def test_url_is_judged_at_each_use(serve: Serve, connections: Connections) -> None:
+    """A kept connection lets no URL past the guard."""
+    server = serve.keeping(echo)
+    send(server, connections=connections)
+    with failing("blocked"):
+        send(server, host="user@hooks.example.com", connections=connections)
+    assert len(server.requests) == 1
+
+
+def test_kept_connection_needs_no_lookup(serve: Serve, connections: Connections) -> None:
+    """The name is looked up when a connection is opened, and not when it is used again."""
+    asked: list[str] = []
+
+    def resolve(host: str) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    twice(serve.keeping(echo), connections, resolve=resolve)
+    assert asked == ["hooks.example.com"]
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(OK, OK.replace(b"200 OK", b"500 x"), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+        *(b"HTTP/1.1 204 x\r\n\r\n", b"HTTP/1.1 304 x\r\nContent-Length: 9\r\n\r\n"),
+        *(CHUNKED + b"\r\n2\r\nok\r\n0\r\n\r\n", CHUNKED + b"\r\n2;a=b\r\nok\r\n0\r\nTrailer: x\r\n\r\n"),
+        *(
+            CHUNKED + b"Connection: keep-alive\r\n\r\n0\r\n\r\n",
+            CHUNKED + b"\r\n" + b"1\r\nx\r\n" * 999 + b"0\r\n\r\n",
+        ),
+        *(b"HTTP/1.1 100 x\r\n\r\n" + OK, b"HTTP/1.1 103 x\r\nLink: a\r\n\r\n" * 2 + OK),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60_000,
+    ],
+)
+def test_answers_after_which_it_is_kept(serve: Serve, connections: Connections, answer: bytes) -> None:
+    """A connection is kept where the answer was read to an end that its head states."""
+    server = serve.keeping(answering(answer))
+    first, second = twice(server, connections)
+    assert first == second
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        # either side says close, or the version means it
+        *(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), OK.replace(b"1.1", b"1.0")),
+        OK.replace(b"\r\n\r\n", b"\r\nConnection: keep-alive\r\nConnection: x, Close\r\n\r\n"),
+        OK.replace(b"1.1", b"1.0").replace(b"\r\n\r\n", b"\r\nConnection: keep-alive\r\n\r\n"),
+        # more than was announced
+        *(OK + b"x", OK + OK, CHUNKED + b"\r\n0\r\n\r\nx", b"HTTP/1.1 204 x\r\nContent-Length: 2\r\n\r\nok"),
+        *(b"HTTP/1.1 304 x\r\n\r\nok", b"HTTP/1.1 101 x\r\n\r\n" + OK, b"HTTP/1.1 101 x\r\n\r\n"),
+        # where it ends is a matter of opinion
+        *(
+            OK.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n"),
+            CHUNKED + b"Content-Length: 2\r\n\r\n0\r\n\r\n",
+        ),
+        CHUNKED.replace(b"chunked", b"gzip, chunked") + b"Content-Length: 2\r\n\r\nok",
+        CHUNKED + b"Transfer-Encoding: gzip\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        *(
+            OK.replace(b": 2", b": +2"),
+            OK.replace(b": 2", b": 0_2"),
+            OK.replace(b"\r\nContent", b"\r\nbroken\r\nContent"),
+        ),
+        OK.replace(b"\r\nContent-Length: 2", b"\r\nContent-Length: 2\r\nbroken\r\nConnection: close"),
+        CHUNKED.replace(b": chunked", b" : chunked") + b"Content-Length: 2\r\n\r\nok",
+        # not HTTP any more
+        *(CHUNKED + b"\r\n2\r\nok\r\nzz\r\n", CHUNKED + b"\r\n-1\r\n"),
+        # over a limit
+        b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n" + b"x" * 70_000,
+        CHUNKED + b"\r\n%x\r\n%b\r\n0\r\n\r\n" % (70_000, b"x" * 70_000),
+        CHUNKED + b"\r\n" + b"1;%b\r\nx\r\n" % (b"e" * 5000) * 60 + b"0\r\n\r\n",
+    ],
+)
+def test_answers_after_which_it_is_closed(serve: Serve, connections: Connections, answer: bytes) -> None:
+    """A connection is not kept where there is a doubt about the end of its answer."""
+    server = serve.keeping(answering(answer))
+    with patch.object(connections, "keep", wraps=connections.keep) as keep:
+        first, second = twice(server, connections, deadline=0.3)
+    assert not keep.called
+    assert server.connections == 2
+    assert (first.status, first.head) == (second.status, second.head)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\n\r\nok", CHUNKED + b"\r\n2\r\nok\r\n0\r\n"])
+def test_body_that_ends_with_the_connection(serve: Serve, connections: Connections, answer: bytes) -> None:
+    """A connection whose end was seen while the answer was read is not kept."""
+    server = serve.keeping(answering(answer, hang_up=True))
+    with patch.object(connections, "keep", lambda *_: pytest.fail("kept")):
+        assert [answer.body for answer in twice(server, connections)] == [b"ok", b"ok"]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(prefix=prefixes, rest=answers)
+def test_no_answer_is_read_as_the_next(serve: Serve, prefix: bytes, rest: bytes) -> None:
+    """Whatever bytes answer a request, the request after it gets its own answer."""
+
+    def respond(connection: socket.socket, request: bytes) -> None:
+        echo(connection, request) if request.endswith(b"second") else connection.sendall(prefix + rest)
+
+    server, connections = serve.keeping(respond), Connections()
+    with closing(connections):
+        with suppress(DeliveryError):
+            send(server, body=b"first", connections=connections, deadline=0.03)
+        assert send(server, body=b"second", connections=connections).body == b"second"
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_bytes_that_nobody_asked_for(
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections, tls: bool
+) -> None:
+    """What a server sends while the connection waits is never taken for an answer."""
+
+    def respond(connection: socket.socket, request: bytes) -> None:
+        echo(connection, request)
+        time.sleep(0.05)
+        connection.sendall(OK)
+        sent.set()
+
+    sent = threading.Event()
+    server = serve.keeping(respond, certified(authority, "hooks.example.com") if tls else None)
+    options = {"scheme": "https" if tls else "http", "context": trusting, "connections": connections}
+    assert send(server, body=b"first", **options).body == b"first"
+    sent.wait(5)
+    time.sleep(0.05)
+    assert send(server, body=b"second", **options).body == b"second"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_server_that_closes_idle_connections(
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections, tls: bool
+) -> None:
+    """A connection that was closed while it waited is noticed before anything is sent on it."""
+    context = certified(authority, "hooks.example.com") if tls else None
+    server = serve.keeping(answering(OK, hang_up=True), context)
+    for _ in range(3):
+        send(server, scheme="https" if tls else "http", context=trusting, connections=connections)
+        time.sleep(0.05)
+    assert (server.connections, len(server.requests)) == (3, 3)
+
+
+def hanging_up(nth: int, ending: Callable[[socket.socket], None] = lambda connection: None) -> Any:
+    """Answers all requests but the `nth`, counted from 1, at which it hangs up."""
+    count = itertools.count(1)
+
+    def respond(connection: socket.socket, request: bytes) -> bool:
+        if next(count) == nth:
+            ending(connection)
+            return True
+        echo(connection, request)
+        return False
+
+    return respond
+
+
+@pytest.mark.parametrize("ending", [lambda connection: None, reset])
+@pytest.mark.parametrize("tls", [False, True])
+def test_dead_connection_is_replaced(
+    serve: Serve,
+    authority: trustme.CA,
+    trusting: ssl.SSLContext,
+    connections: Connections,
+    ending: Callable[[socket.socket], None],
+    tls: bool,
+) -> None:
+    """Where a kept connection ends before the answer begins, the same request goes out on a new one."""
+    server = serve.keeping(hanging_up(2, ending), certified(authority, "hooks.example.com") if tls else None)
+    options = {"scheme": "https" if tls else "http", "context": trusting, "connections": connections}
+    assert [send(server, body=body, **options).body for body in (b"first", b"second")] == [b"first", b"second"]
+    assert server.connections == 2
+    assert server.requests[1] == server.requests[2]
+
+
+@pytest.mark.parametrize("ending", [lambda connection: None, reset])
+def test_new_connection_is_not_replaced(
+    serve: Serve, connections: Connections, ending: Callable[[socket.socket], None]
+) -> None:
+    """A new connection that ends without an answer has failed, be it the first or a replacement."""
+
+    def respond(connection: socket.socket, request: bytes) -> bool:
+        if request.endswith(b"first"):
+            echo(connection, request)
+            return False
+        ending(connection)
+        return True
+
+    server = serve.keeping(respond)
+    with failing("protocol"):
+        send(server, connections=connections)
+    assert server.connections == 1
+    send(server, body=b"first", connections=connections)
+    with failing("protocol"):
+        send(server, connections=connections)
+    assert server.connections == 3
+
+
+def test_answer_that_breaks_off_is_not_asked_for_again(serve: Serve, connections: Connections) -> None:
+    """One byte of an answer shows that the request was read: it is not sent again."""
+    server = serve.keeping(hanging_up(2, lambda connection: connection.sendall(b"H")))
+    send(server, connections=connections)
+    with failing("protocol"):
+        send(server, connections=connections)
+    assert (server.connections, len(server.requests)) == (1, 2)
+
+
+@pytest.mark.parametrize("respond", [hang, drip(dripped_status), drip(dripped_headers), drip(dripped_continues)])
+@pytest.mark.parametrize("tls", [False, True])
+def test_slow_head_on_a_kept_connection(
+    serve: Serve,
+    authority: trustme.CA,
+    trusting: ssl.SSLContext,
+    connections: Connections,
+    respond: Callable[[socket.socket], None],
+    tls: bool,
+) -> None:
+    """The deadline holds for a kept connection, which is then closed and not replaced."""
+    server = serve.keeping(hanging_up(2, respond), certified(authority, "hooks.example.com") if tls else None)
+    options = {"scheme": "https" if tls else "http", "context": trusting, "connections": connections}
+    send(server, **options)
+    with failing("timeout", within=DEADLINE + MARGIN):
+        send(server, deadline=DEADLINE, **options)
+    assert (server.connections, len(server.requests)) == (1, 2)
+    send(server, **options)
+    assert server.connections == 2
+
+
+def test_slow_body_on_a_kept_connection(serve: Serve, connections: Connections) -> None:
+    """A body that is cut at the deadline ends its connection too."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"
+    server = serve.keeping(hanging_up(2, drip(lambda: itertools.chain([head], itertools.repeat(b"x", 99)))))
+    send(server, connections=connections)
+    begun = time.monotonic()
+    assert send(server, connections=connections, deadline=DEADLINE).truncated
+    assert time.monotonic() - begun < DEADLINE + MARGIN
+    send(server, connections=connections)
+    assert server.connections == 2
+
+
+def test_replacement_has_the_same_deadline(serve: Serve, connections: Connections) -> None:
+    """What the dead connection took is gone from the time of the new one."""
+    count = itertools.count(1)
+
+    def respond(connection: socket.socket, request: bytes) -> bool:
+        match next(count):
+            case 1:
+                echo(connection, request)
+            case 2:
+                time.sleep(0.5)
+                return True
+            case _:
+                hang(connection)
+        return False
+
+    server = serve.keeping(respond)
+    send(server, connections=connections)
+    begun = time.monotonic()
+    with failing("timeout"):
+        send(server, connections=connections, deadline=0.8)
+    assert 0.7 < time.monotonic() - begun < 1.2
+    assert server.connections == 2
+
+
+def test_request_that_cannot_be_sent_whole(serve: Serve, connections: Connections) -> None:
+    """A connection that refused a part of its request is not kept, whatever was answered."""
+
+    def refuse(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.1 413 x\r\nContent-Length: 0\r\n\r\n")
+        connection.shutdown(socket.SHUT_RD)
+
+    server = serve.raw(refuse, at_once=True)
+    with suppress(DeliveryError):  # the reset may come before the answer is read
+        send(server, body=bytes(9_000_000), connections=connections)
+    key = (("owner", "wh_1", 1), "http", "hooks.example.com", server.port, None)
+    assert connections.take(key) is None
+
+
+@pytest.mark.parametrize("headers", [{"X-A": "1\r\nX-B: 2"}, {"X-A": "é😱"}])
+def test_header_injection_on_a_kept_connection(
+    serve: Serve, connections: Connections, headers: dict[str, str]
+) -> None:
+    """A header that HTTP cannot carry is refused before anything is sent, and opens no new connection."""
+    server = serve.keeping(echo)
+    send(server, connections=connections)
+    with failing("protocol"):
+        send(server, connections=connections, headers=headers)
+    assert (server.connections, len(server.requests)) == (1, 1)
+
+
+@pytest.mark.parametrize("clock", ["monotonic", "time"])
+def test_stale_connection(
+    serve: Serve, connections: Connections, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    """After half a minute by either clock, as when the function was frozen, the connection is a new one."""
+    server, now = serve.keeping(echo), [1000.0]
+    real = getattr(time, clock)
+    monkeypatch.setattr(kept.time, clock, lambda: real() + now[0])
+    send(server, connections=connections)
+    now[0] += IDLE_SECONDS - 1
+    send(server, connections=connections)
+    assert server.connections == 1
+    now[0] += IDLE_SECONDS + 1
+    send(server, connections=connections)
+    assert server.connections == 2
+
+
+def test_old_connection(serve: Serve, connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection in constant use is replaced after five minutes, so that its name is looked up again."""
+    server, now = serve.keeping(echo), [0.0]
+    real = time.monotonic
+    monkeypatch.setattr(kept.time, "monotonic", lambda: real() + now[0])
+    while now[0] <= AGE_SECONDS + 20:
+        send(server, connections=connections)
+        now[0] += 20
+    assert server.connections == 2
+
+
+def test_tls_is_used_again(
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections
+) -> None:
+    """One handshake serves many requests, and one made under another context is not trusted."""
+    context, names = certified(authority, "hooks.example.com"), []
+    context.sni_callback = lambda _, name, __: names.append(name)
+    server = serve.keeping(echo, context)
+    for _ in range(3):
+        assert send(server, scheme="https", body=b"x", context=trusting, connections=connections).body == b"x"
+    assert (server.connections, names) == (1, ["hooks.example.com"])
+    with failing("tls"):
+        send(server, scheme="https", connections=connections)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_threads_never_share_a_connection(
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections, tls: bool
+) -> None:
+    """Of many threads with one key each gets the answer to its own request, over few connections."""
+
+    def respond(connection: socket.socket, request: bytes) -> None:
+        time.sleep(0.002)
+        echo(connection, request)
+
+    server = serve.keeping(respond, certified(authority, "hooks.example.com") if tls else None)
+    bodies = [b"%d" % n for n in range(200)]
+
+    def attempt(body: bytes) -> bytes:
+        scheme = "https" if tls else "http"
+        return send(server, scheme=scheme, body=body, context=trusting, connections=connections).body
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(attempt, bodies)) == bodies
+    assert server.connections <= 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface, ip_network
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import Refused
-from core.webhooks.addresses import Access, Address, classify
+from core.webhooks.addresses import Access, Address, Network, classify
 from core.webhooks.guard import Policy, Target, check_address, check_url
 
 STRICT = Policy()
@@ -34,6 +34,7 @@ NEVER = [
     *("::ffff:127.0.0.1", "::ffff:7f00:1", "::ffff:169.254.169.254", "::ffff:100.100.100.200"),
     *("0000:0000:0000:0000:0000:ffff:7f00:0001", "::ffff:8.8.8.8", "::169.254.169.254", "::8.8.8.8", "::2"),
     *("::ffff:0:169.254.169.254", "::ffff:0:7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b::8.8.8.8"),
+    *("2606:4700::5efe:127.0.0.1", "2606:4700::200:5efe:a9fe:a9fe", "fd00::5efe:10.0.0.1", "fd00:42::42"),
     *("64:ff9b:1::a9fe:a9fe", "2002:a9fe:a9fe::1", "2002:7f00:1::", "2001::1", "2001:0:a9fe:a9fe::1"),
 ]
 PUBLIC = [
@@ -116,6 +117,13 @@ def test_disguises(address: IPv4Address, prefix: str) -> None:
     assert (access is Access.NEVER and "IPv4 inside IPv6" in what) or disguised == IPv6Address("::1")
 
 
+@given(address=st.ip_addresses(v=4), prefix=st.integers(0, 2**64 - 1), flag=st.sampled_from([0, 0x0200]))
+def test_isatap(address: IPv4Address, prefix: int, flag: int) -> None:
+    """An interface identifier that holds an IPv4 address is refused under every prefix."""
+    disguised = IPv6Address(prefix << 64 | flag << 48 | 0x5EFE << 32 | int(address))
+    assert classify(disguised) == ("IPv4 inside IPv6 (ISATAP)", Access.NEVER)
+
+
 @given(address=st.ip_addresses(v=4), rest=st.integers(0, 2**80 - 1))
 def test_6to4(address: IPv4Address, rest: int) -> None:
     """Every 6to4 address is refused, whichever IPv4 address it holds."""
@@ -132,9 +140,14 @@ def test_6to4(address: IPv4Address, rest: int) -> None:
         (("localhost", 9001), "127.0.0.1", True),
         (("10.0.0.1", 9001), "10.0.0.1", True),
         (("hooks.example.com", 9001), "10.0.0.2", True),
+        (("localhost", 9001), "::1", True),
+        (("elsewhere", 9001), "127.0.0.1", True),
+        (("elsewhere", 9001), "10.0.0.2", True),
+        (("elsewhere", 9001), "8.8.8.8", False),
+        (("0.0.0.0", 9001), "10.0.0.2", True),
+        (("::", 9001), "127.0.0.1", True),
         (("127.0.0.1", 9002), "127.0.0.1", False),
         (("10.0.0.1", 9001), "10.0.0.2", False),
-        (("elsewhere", 9001), "127.0.0.1", False),
     ],
 )
 def test_forbidden_places(place: tuple[str, int], address: str, closed: bool) -> None:
@@ -145,6 +158,85 @@ def test_forbidden_places(place: tuple[str, int], address: str, closed: bool) ->
             check_address(ip_address(address), target(port=9001), policy)
     else:
         check_address(ip_address(address), target(port=9001), policy)
+
+
+@pytest.mark.parametrize(
+    ("runtime_api", "credentials_uri", "forbidden"),
+    [
+        ("", "", set()),
+        ("127.0.0.1:9001", "", {("127.0.0.1", 9001)}),
+        ("169.254.100.1:9001", "", {("169.254.100.1", 9001)}),
+        ("[::1]:9001", "", {("::1", 9001)}),
+        ("Localhost", "", {("localhost", 80)}),
+        ("127.0.0.1:9001", "http://127.0.0.1:9001/2026/credentials", {("127.0.0.1", 9001)}),
+        ("127.0.0.1:9001", "http://127.0.0.2:7/c?x=1", {("127.0.0.1", 9001), ("127.0.0.2", 7)}),
+        ("", "https://creds.example/c", {("creds.example", 443)}),
+    ],
+)
+def test_own_surroundings(runtime_api: str, credentials_uri: str, forbidden: set[tuple[str, int]]) -> None:
+    """The function's own APIs are read from its environment in every form they come in."""
+    policy = Policy.of(
+        allow_http=True, allow_private_cidrs=(), runtime_api=runtime_api, credentials_uri=credentials_uri
+    )
+    assert policy.forbidden == forbidden
+
+
+networks = st.builds(
+    lambda address, bits: ip_interface((address, bits % (address.max_prefixlen + 1))).network,
+    st.ip_addresses() | st.sampled_from([*map(ip_address, NEVER), ip_address("127.0.0.1")]),
+    st.integers(0, 128),
+)
+
+
+@given(
+    cidrs=st.lists(networks | st.sampled_from(EVERYTHING.allow_private_cidrs), max_size=5),
+    address=st.sampled_from(
+        ["169.254.170.2", "169.254.170.23", "169.254.169.254", "fd00:ec2::23", "fd00:ec2::254"]
+    )
+    | st.ip_addresses(network="169.254.0.0/16").map(str)
+    | st.sampled_from(NEVER),
+    port=st.integers(1, 65535),
+)
+def test_no_setting_opens_them(cidrs: list[Network], address: str, port: int) -> None:
+    """Whatever `allow_private_cidrs` says, credentials, metadata and the like stay closed, at every port."""
+    policy = Policy.of(allow_http=True, allow_private_cidrs=map(str, cidrs))
+    with pytest.raises(Refused, match="never go there"):
+        check_address(ip_address(address), target(port=port), policy)
+    assert "never go there" in refusal(f"http://{bracketed(address)}:{port}/", policy)
+
+
+@given(
+    cidrs=st.lists(networks | st.sampled_from(EVERYTHING.allow_private_cidrs), max_size=5),
+    address=st.ip_addresses(network="127.0.0.0/8") | st.just(ip_address("::1")),
+    runtime_api=st.sampled_from(
+        ["127.0.0.1:9001", "[::1]:9001", "localhost:9001", "runtime:9001", "0.0.0.0:9001"]
+    ),
+)
+def test_no_setting_opens_the_runtime(cidrs: list[Network], address: Address, runtime_api: str) -> None:
+    """Whatever `allow_private_cidrs` says, the runtime's API is reachable by none of loopback's addresses."""
+    policy = Policy.of(allow_http=True, allow_private_cidrs=map(str, cidrs), runtime_api=runtime_api)
+    with pytest.raises(Refused):
+        check_address(address, target(port=9001), policy)
+    refusal(f"http://{bracketed(str(address))}:9001/2018-06-01/runtime/invocation/next", policy)
+
+
+# https://www.iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry, 2025: all that are
+# not "globally reachable", those that say neither yes nor no included.
+REGISTRY = [
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+    *("192.0.0.0/29", "192.0.0.8/32", "192.0.0.170/32", "192.0.0.171/32", "192.0.2.0/24", "192.88.99.0/24"),
+    *("192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "255.255.255.255/32"),
+    *("::1/128", "::/128", "::ffff:0:0/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/23"),
+    *("2001::/32", "2001:2::/48", "2001:10::/28", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16"),
+    *("fc00::/7", "fe80::/10"),
+]
+
+
+@pytest.mark.parametrize("block", REGISTRY)
+def test_registries(block: str) -> None:
+    """No block of the special-purpose registries is public, from its first address to its last."""
+    for address in (ip_network(block)[0], ip_network(block)[-1]):
+        assert classify(address)[1] is not Access.PUBLIC
 
 
 # URLs
