@@ -25,8 +25,8 @@ class StorageStack(Stack):
     def __init__(self, scope: Construct, construct_id: str, *, config: Config, **kwargs: object) -> None:
         super().__init__(scope, construct_id, **kwargs)  # type: ignore[arg-type]
         self._removal = RemovalPolicy.RETAIN if config.removal_policy == "retain" else RemovalPolicy.DESTROY
-        self.jobs = self._jobs_table()
-        self.deliveries = self._table("Deliveries")
+        self.jobs = self._indexed(self._table("Jobs", stream=True))
+        self.deliveries = self._indexed(self._table("Deliveries"))
         self.keys = self._table("Keys", sort_key=False)
         self.data = self._data_bucket(config)
         self.secrets_key = kms.Key(
@@ -53,10 +53,13 @@ class StorageStack(Stack):
             removal_policy=self._removal,
         )
 
-    def _jobs_table(self) -> dynamodb.Table:
-        """Both indexes exist from the first day: CloudFormation adds one at a time, and old rows lack keys."""
-        table = self._table("Jobs", stream=True)
-        for name in ("gsi1", "gsi2"):  # gsi1: an owner's jobs by time; gsi2: open jobs by deadline
+    def _indexed(self, table: dynamodb.Table) -> dynamodb.Table:
+        """Both indexes exist from the first day: CloudFormation adds one at a time, and old rows lack keys.
+
+        gsi1: what belongs together, by time (an owner's jobs, an endpoint's deliveries); gsi2: what is still to be
+        looked at (open jobs by deadline, deliveries by when they are due or why they were never made).
+        """
+        for name in ("gsi1", "gsi2"):
             table.add_global_secondary_index(
                 index_name=name,
                 partition_key=dynamodb.Attribute(name=f"{name}pk", type=dynamodb.AttributeType.STRING),

@@ -13,10 +13,18 @@ _CONFIG = Config(
     connect_timeout=3,
     read_timeout=20,
 )
+# As many connections as the busiest function has threads, and the service alone checks what it is sent: both are
+# felt where it is called a thousand times a second.
+_BUSY = Config(max_pool_connections=64, parameter_validation=False)
 
 
 def client(service: str) -> Any:
     return boto3.client(service, config=_CONFIG)  # type: ignore[call-overload]
+
+
+def busy(service: str) -> Any:
+    """For what is called a thousand times a second."""
+    return boto3.client(service, config=_CONFIG.merge(_BUSY))  # type: ignore[call-overload]
 
 
 def s3() -> Any:
@@ -27,4 +35,4 @@ def s3() -> Any:
 
 def dynamodb() -> Any:
     """The client of a resource: it takes and gives plain Python values."""
-    return boto3.resource("dynamodb", config=_CONFIG).meta.client
+    return boto3.resource("dynamodb", config=_CONFIG.merge(_BUSY)).meta.client

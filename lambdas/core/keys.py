@@ -13,7 +13,7 @@ from typing import Any
 
 from core import events
 
-SCOPES = ("jobs:read", "jobs:write", "search")
+SCOPES = ("jobs:read", "jobs:write", "search", "webhooks:read", "webhooks:write")
 OWNER = re.compile(r"[a-z0-9-]{1,64}")
 _TOKEN = re.compile(r"rk_([a-z0-9]{16})_([a-f0-9]{64})")
 _NOBODY = ("0" * 16, "0" * 64)  # looked up in place of what is malformed, so that every path costs the same

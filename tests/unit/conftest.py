@@ -17,6 +17,7 @@ from moto.kms.utils import generate_private_key
 from core import clients
 from core.blobs import Blobs
 from core.log import logger
+from tests.support import dynamodb_rules
 
 JOBS, DELIVERIES, KEYS, DATA = "jobs", "deliveries", "keys", "data"
 LAMBDAS = Path(__file__).parents[2] / "lambdas"
@@ -39,14 +40,18 @@ def aws() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cached_clients() -> Callable[[str], Any]:
     """Clients as the functions make them. moto answers a client in every test, so each is made but once."""
-    special, ordinary = {"s3": clients.s3, "dynamodb": clients.dynamodb}, clients.client
+    special: dict[str, Callable[[], Any]] = {"s3": clients.s3, "dynamodb": clients.dynamodb}
+    special |= {f"busy {service}": functools.partial(clients.busy, service) for service in ("dynamodb", "sqs")}
+    ordinary = clients.client
     return functools.cache(lambda service: special[service]() if service in special else ordinary(service))
 
 
 @pytest.fixture
 def dynamodb(aws: None, cached_clients: Callable[[str], Any]) -> Any:
     """The client of a resource, which takes and gives plain Python values."""
-    return cached_clients("dynamodb")
+    client = cached_clients("dynamodb")
+    dynamodb_rules.watch(client)
+    return client
 
 
 @pytest.fixture
@@ -56,7 +61,7 @@ def jobs_table(dynamodb: Any) -> str:
 
 @pytest.fixture
 def deliveries_table(dynamodb: Any) -> str:
-    return create_table(dynamodb, DELIVERIES)
+    return create_table(dynamodb, DELIVERIES, indexes=("gsi1", "gsi2"))
 
 
 @pytest.fixture
@@ -138,6 +143,9 @@ ENVIRONMENT = {
     "ALLOW_PRIVATE_CIDRS": "[]",
     "WEBHOOK_SCHEDULE_SECONDS": "[0, 5, 30, 120]",
     "WEBHOOK_TIMEOUT_SECONDS": "15",
+    "WEBHOOK_CIRCUIT_FAILURES": "3",
+    "WEBHOOK_DISABLE_AFTER_HOURS": "120",
+    "MAX_WEBHOOKS": "3",
     "CORS_ORIGINS": "",
     "WAIT_SECONDS_MAX": "25",
     "EMBEDDING": "bedrock",
@@ -148,7 +156,10 @@ ENVIRONMENT = {
     "CHUNKS_PER_BATCH": "2",
 }
 ACCOUNT = "eu-west-1:123456789012"
-QUEUES = {f"{name}_URL": f"{name.lower()}" for name in ("INDEXING_QUEUE", "EMBEDDING_QUEUE", "WEBHOOKS_QUEUE")}
+QUEUES = {
+    f"{name}_URL": name.lower()
+    for name in ("INDEXING_QUEUE", "EMBEDDING_QUEUE", "NOTIFY_QUEUE", "WEBHOOKS_QUEUE", "WEBHOOKS_DLQ")
+}
 TOPICS = {"EVENTS_TOPIC": "events", "ALERTS_TOPIC": "alerts"}
 ENVIRONMENT |= {key: f"https://sqs.eu-west-1.amazonaws.com/123456789012/{name}" for key, name in QUEUES.items()}
 ENVIRONMENT |= {key: f"arn:aws:sns:{ACCOUNT}:{name}" for key, name in TOPICS.items()}
@@ -166,6 +177,7 @@ def environment(
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(clients, "client", cached_clients)
+    monkeypatch.setattr(clients, "busy", lambda service: cached_clients(f"busy {service}"))
     monkeypatch.setattr(clients, "dynamodb", lambda: cached_clients("dynamodb"))
     monkeypatch.setattr(clients, "s3", lambda: cached_clients("s3"))
     forget()

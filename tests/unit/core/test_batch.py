@@ -8,7 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.batch import Record, process, receives
+from core.batch import MAX_BURIED, Record, bury, carrying_on, process, receives
+
+
+class DeadLetters:
+    """A queue whose messages stay hidden once they were received, as they do within a call."""
+
+    def __init__(self, count: int) -> None:
+        self.there = [f"body {number}" for number in range(count)]
+        self.hidden: list[str] = []
+        self.url = "https://queue.example/dead"
+
+    def receive_message(self, **request: Any) -> dict[str, Any]:
+        assert request == {"QueueUrl": self.url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 0}
+        given, self.there = self.there[:10], self.there[10:]
+        self.hidden += given
+        found = [{"MessageId": f"id of {body}", "Body": body, "ReceiptHandle": f"r {body}"} for body in given]
+        return {"Messages": found} if found else {}  # an empty answer has no list
+
+    def delete_message(self, **request: Any) -> None:
+        assert request["QueueUrl"] == self.url
+        self.hidden.remove(request["ReceiptHandle"].removeprefix("r "))
 
 
 def event(count: int) -> dict[str, Any]:
@@ -79,3 +99,85 @@ def test_a_killed_process_reports_nothing() -> None:
 def test_receives() -> None:
     """How often a message came is read from its attributes."""
     assert receives(record("1", receives=5)) == 5
+
+
+@given(fates=st.lists(st.sampled_from(["done", "left", "raises"]), max_size=35))
+def test_what_is_dead_is_buried(fates: list[str]) -> None:
+    """Each message is shown once; exactly those that were seen to are deleted, whatever the others come to."""
+    queue, shown = DeadLetters(len(fates)), []
+
+    def handle(body: str) -> bool:
+        shown.append(body)
+        fate = fates[int(body.split()[1])]
+        if fate == "raises":
+            raise ValueError("no")
+        return fate == "done"
+
+    bury(queue, queue.url, handle)
+    assert shown == [f"body {number}" for number in range(len(fates))]
+    assert queue.hidden == [f"body {number}" for number, fate in enumerate(fates) if fate != "done"]
+
+
+def test_one_call_buries_so_many() -> None:
+    """A queue that fills up faster than it is emptied ends no call by its timeout."""
+    queue = DeadLetters(MAX_BURIED + 25)
+    bury(queue, queue.url, lambda body: True)
+    assert (len(queue.there), queue.hidden) == (25, [])
+
+
+def test_a_message_that_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays, and those behind it are buried."""
+    queue = DeadLetters(3)
+    delete = queue.delete_message
+
+    def fail_once(**request: Any) -> None:
+        monkeypatch.setattr(queue, "delete_message", delete)
+        raise ConnectionError("lost")
+
+    monkeypatch.setattr(queue, "delete_message", fail_once)
+    bury(queue, queue.url, lambda body: True)
+    assert queue.hidden == ["body 0"]
+
+
+def test_a_queue_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is hidden from whoever calls: it decides what goes on."""
+    queue = DeadLetters(1)
+
+    def fail(**request: Any) -> None:
+        raise ConnectionError("lost")
+
+    monkeypatch.setattr(queue, "receive_message", fail)
+    with pytest.raises(ConnectionError):
+        bury(queue, queue.url, lambda body: True)
+
+
+def test_carrying_on(logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """An error is logged with what it concerns, and ends nothing but what raised it."""
+    done = []
+    with carrying_on(queue="q", message_id="m-1"):
+        raise ValueError("no")
+    with carrying_on(queue="q"):
+        done.append("more")
+    (line,) = logged()
+    assert (line["level"], line["queue"], line["message_id"]) == ("ERROR", "q", "m-1")
+    assert line["exception_name"] == "ValueError"
+    assert done == ["more"]
+
+
+def test_the_body_of_a_dead_letter_is_not_logged(logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """A message that cannot be handled is named by its id."""
+    queue = DeadLetters(1)
+
+    def handle(body: str) -> bool:
+        raise ValueError("no")
+
+    bury(queue, queue.url, handle)
+    (line,) = logged()
+    assert (line["message_id"], line["queue"]) == ("id of body 0", queue.url)
+    assert "body" not in str(line).replace("id of body 0", "")
+
+
+def test_nothing_carries_on_in_a_killed_process() -> None:
+    """What ends the process is no error of one thing among others."""
+    with pytest.raises(KeyboardInterrupt), carrying_on():
+        raise KeyboardInterrupt
