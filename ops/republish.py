@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +18,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from core import clients
 from core.blobs import Blobs
-from core.events import Event
 from core.jobs import JobStore
 from ops import stack
 from publisher import handler as publisher
@@ -55,7 +54,7 @@ def _configure_publisher(parts: Mapping[str, str]) -> None:
 
 def _send_log(parts: Mapping[str, str], job_id: str) -> int:
     sent = 0
-    for event in _log(JobStore(clients.dynamodb(), parts["JobsTable"]), job_id):
+    for event in JobStore(clients.dynamodb(), parts["JobsTable"]).log(job_id, page=PAGE):
         publisher.publish(asdict(event))
         sent += 1
     if not sent:
@@ -63,14 +62,6 @@ def _send_log(parts: Mapping[str, str], job_id: str) -> int:
         return 1
     print(f"{sent} events published")
     return 0
-
-
-def _log(jobs: JobStore, job_id: str) -> Iterator[Event]:
-    """All of it: a job of hours that reports its progress has more events than one page."""
-    last = 0
-    while page := jobs.events(job_id, after=last, limit=PAGE):
-        yield from page
-        last = page[-1].sequence
 
 
 def _send_parked(parts: Mapping[str, str]) -> int:

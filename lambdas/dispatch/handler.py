@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from dataclasses import dataclass
 from typing import Any
 
-from core import clients, events, settings
+from core import events
 from core.batch import BatchResponse, Record, process
 from core.errors import NotFound
 from core.events import Event
-from core.jobs import Job, JobStore
+from core.jobs import Job
 from core.log import logger
-from core.webhooks.deliveries import Delivery, DeliveryStore, fairness_group
-from core.webhooks.endpoints import DEFAULT
-
-DAY_SECONDS = 86_400
-
-
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    deliveries_table: str
-    webhooks_queue_url: str
-    delivery_retention_days: int
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    jobs: JobStore
-    deliveries: DeliveryStore
-    sqs: Any
-    queue_url: str
-    retention_seconds: int
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config, dynamodb = settings.load(Settings), clients.dynamodb()
-    return Dependencies(
-        JobStore(dynamodb, config.jobs_table),
-        DeliveryStore(dynamodb, config.deliveries_table),
-        clients.client("sqs"),
-        config.webhooks_queue_url,
-        config.delivery_retention_days * DAY_SECONDS,
-    )
+from core.webhooks.deliveries import Delivery
+from core.webhooks.endpoints import Endpoint
+from dispatch import replay
+from dispatch.dependencies import dependencies
+from dispatch.order import deliver_in_order
+from dispatch.outbox import deliver, deliver_to_job, queue, wants
 
 
 def handler(event: dict[str, Any], context: Any) -> BatchResponse:
@@ -53,47 +24,67 @@ def handler(event: dict[str, Any], context: Any) -> BatchResponse:
 
 
 def handle(record: Record) -> None:
-    """A redelivered event finds its delivery, and queues it again if it is still waiting to be sent."""
-    event = json.loads(record["body"])
+    payload = json.loads(record["body"])
+    if payload["event"] in (replay.REQUESTED, replay.CONTINUED):
+        replay.go_on(payload["job_id"])
+    if payload["event"] == replay.CONTINUED:
+        return
+    job = _job(payload)
+    if job is None and "job_id" in payload:
+        return
+    event = _event(payload, record, job)
+    # A redelivered event finds its deliveries, and queues again those that still wait for a first attempt.
+    queue(announce(event, job))
+
+
+def _job(payload: dict[str, Any]) -> Job | None:
+    if "job_id" not in payload:
+        return None
     try:
-        job = dependencies().jobs.get(event["job_id"])
+        return dependencies().jobs.get(payload["job_id"])
     except NotFound:
-        logger.warning("job has expired", job_id=event["job_id"])
-        return
-    if job.webhook_url is None or event["event"] not in wanted(job):
-        return
-    delivery = dependencies().deliveries.create(
-        _stored(event, job, record["body"]),
-        endpoint_id=DEFAULT,
-        url=job.webhook_url,
-        job_expires_at=job.expires_at,
-        retention_seconds=dependencies().retention_seconds,
+        logger.warning("job has expired", job_id=payload["job_id"])
+        return None
+
+
+def _event(payload: dict[str, Any], record: Record, job: Job | None) -> Event:
+    owner = job.owner if job else record["messageAttributes"]["owner"]["stringValue"]
+    return Event(
+        event_id=payload["event_id"],
+        name=payload["event"],
+        job_id=payload.get("job_id"),
+        kind=payload["event"].partition(".")[0],
+        owner=owner,
+        sequence=payload.get("sequence"),
+        timestamp=payload["timestamp"],
+        body=record["body"],
     )
-    if delivery.status == "pending" and delivery.attempts == 0:
-        send(delivery)
+
+
+def announce(event: Event, job: Job | None) -> list[Delivery]:
+    """Write the event's deliveries; returns those that wait for nothing but their turn in the queue."""
+    if event.name == "ping":
+        return ping(event)
+    ready = []
+    if job and job.webhook_url and event.name in wanted(job):
+        ready.append(deliver_to_job(event, job))
+    for endpoint in dependencies().endpoints.of(event.owner):
+        if wants(endpoint, event) and not is_about(event, endpoint):
+            ready += deliver_in_order(event, endpoint) if endpoint.ordered else [deliver(event, endpoint)]
+    return ready
+
+
+def ping(event: Event) -> list[Delivery]:
+    """To the endpoint that is tested and to no other, once, whatever its state."""
+    endpoint = dependencies().endpoints.find(event.owner, event.payload["endpoint_id"])
+    return [deliver(event, endpoint, single=True)] if endpoint else []
+
+
+def is_about(event: Event, endpoint: Endpoint) -> bool:
+    """An endpoint is not told that it has been disabled."""
+    return event.job_id is None and event.payload.get("endpoint_id") == endpoint.endpoint_id
 
 
 def wanted(job: Job) -> tuple[str, ...]:
     """The events that the job's owner named, or those that end it."""
     return job.webhook_events or events.final_names(job.kind)
-
-
-def send(delivery: Delivery) -> None:
-    dependencies().sqs.send_message(
-        QueueUrl=dependencies().queue_url,
-        MessageBody=json.dumps({"delivery_id": delivery.delivery_id, "attempt": 0}),
-        MessageGroupId=fairness_group(delivery),
-    )
-
-
-def _stored(event: dict[str, Any], job: Job, body: str) -> Event:
-    return Event(
-        event_id=event["event_id"],
-        name=event["event"],
-        job_id=job.job_id,
-        kind=job.kind,
-        owner=job.owner,
-        sequence=event["sequence"],
-        timestamp=event["timestamp"],
-        body=body,
-    )

@@ -1,190 +1,170 @@
-"""One attempt of one delivery: claim it, sign it, send it, write down what came of it, and plan the next."""
+"""Makes the attempts that the webhooks queue asks for, side by side, and plans what follows from each."""
 
 from __future__ import annotations
 
-import base64
-import codecs
 import functools
-import json
-import os
-import random
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-from core import clients, events, settings
-from core.batch import BatchResponse, Record, process, receives
-from core.errors import DeliveryError, Refused
-from core.jobs import JobStore
+from core.batch import BatchResponse, Record, carrying_on, process, receives
 from core.log import logger
-from core.webhooks import client, signing
-from core.webhooks.deliveries import Attempt, Delivery, DeliveryStore, fairness_group, for_job
-from core.webhooks.endpoints import Endpoint, Endpoints, Vault
-from core.webhooks.guard import Policy
+from core.webhooks.deliveries import Attempt, Delivery
+from core.webhooks.health import Outcome
+from core.webhooks.queue import Message, WebhooksQueue
+from webhook_sender.attempt import make_attempt, next_wait
+from webhook_sender.dependencies import dependencies
+from webhook_sender.group import Prospect, send_together
+from webhook_sender.judgement import judge, settle
+from webhook_sender.restraint import stands_back
+from webhook_sender.targets import Lane, Target, look_up
 
-WORKERS = 10  # the batch size: a slow receiver holds up nobody else's attempt
-JITTER = 0.2
-SHOWN_CHARACTERS = 1000
-MAX_DELAY_SECONDS = 900  # SQS
-
-
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    deliveries_table: str
-    webhooks_queue_url: str
-    webhook_schedule_seconds: tuple[int, ...]
-    webhook_timeout_seconds: int
-    webhook_allow_http: bool
-    allow_private_cidrs: tuple[str, ...]
-    secrets_key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    jobs: JobStore
-    deliveries: DeliveryStore
-    endpoints: Endpoints
-    sqs: Any
-    policy: Policy
-    config: Settings
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config, dynamodb = settings.load(Settings), clients.dynamodb()
-    return Dependencies(
-        JobStore(dynamodb, config.jobs_table),
-        DeliveryStore(dynamodb, config.deliveries_table),
-        Endpoints(dynamodb, config.jobs_table, Vault(clients.client("kms"), config.secrets_key)),
-        clients.client("sqs"),
-        Policy.of(
-            allow_http=config.webhook_allow_http,
-            allow_private_cidrs=config.allow_private_cidrs,
-            runtime_api=os.environ.get("AWS_LAMBDA_RUNTIME_API", ""),
-        ),
-        config,
-    )
-
-
-def handler(event: dict[str, Any], context: Any) -> BatchResponse:
-    dependencies()  # before the threads: the environment is read once
-    return process(event, handle, workers=WORKERS)
-
-
-def handle(record: Record) -> None:
-    message = json.loads(record["body"])
-    delivery = dependencies().deliveries.get(message["delivery_id"])
-    if delivery is None:
-        return
-    if delivery.status in ("delivered", "failed") or delivery.attempts != message["attempt"]:
-        # A sender that died after it wrote an attempt down left this message and what was still to do behind.
-        if receives(record) > 1:
-            follow_up(delivery)
-        return
-    if delivery.due > time.time():
-        plan(delivery)
-        return
-    if delivery.status == "sending" and delivery.lease_until > time.time():
-        raise DeliveryInHand(delivery.delivery_id)
-    claimed = dependencies().deliveries.claim(delivery)
-    if claimed:
-        attempt_and_record(claimed)
+BATCH = 10  # as many as SQS hands out at once; all are sent at once, so a slow receiver holds up nobody else's
+GROUP = 50  # records are written 25 at a time
+DRAINS, MAX_DRAINS = 3, 8
+DRAIN_SECONDS = 10  # after which one more group, begun at the last moment, still ends within the function's time
 
 
 class DeliveryInHand(Exception):
     """Another sender is at it. The message comes again, in case that one dies."""
 
 
-def attempt_and_record(delivery: Delivery) -> None:
-    attempt = make_attempt(delivery)
-    recorded = dependencies().deliveries.record(delivery, attempt, wait=next_wait(delivery.attempts + 1))
+def handler(event: dict[str, Any], context: Any) -> BatchResponse:
+    """A full batch means that more is waiting: more is taken beside it, as most of the time is spent waiting."""
+    records = event["Records"]
+    if len(records) < BATCH:
+        return send(records)
+    with ThreadPoolExecutor(MAX_DRAINS * (GROUP + 1) + BATCH) as threads:
+        drains = Drains(threads, until=time.monotonic() + DRAIN_SECONDS)
+        drains.begin(DRAINS)
+        answer = send(records, threads)
+        drains.join()
+    return answer
+
+
+class Drains:
+    """Threads that take groups from the queue until it is empty or the time is up.
+
+    Where a group is kept waiting by a slow receiver, another drain goes on in its place.
+    """
+
+    def __init__(self, threads: Executor, *, until: float) -> None:
+        self._threads, self._until = threads, until
+        self._begun: list[Future[None]] = []
+
+    def begin(self, count: int = 1) -> None:
+        for _ in range(min(count, MAX_DRAINS - len(self._begun))):
+            self._begun.append(self._threads.submit(self._drain))
+
+    def join(self) -> None:
+        for future in self._begun:  # which grows meanwhile
+            future.result()
+
+    def _drain(self) -> None:
+        """What fails comes again by itself."""
+        relieve = functools.cache(self.begin)  # once
+        queue = dependencies().queue
+        with carrying_on():
+            while time.monotonic() < self._until and (records := take(queue, GROUP)):
+                failed = {
+                    failure["itemIdentifier"]
+                    for failure in send(records, self._threads, relieve)["batchItemFailures"]
+                }
+                done = [record for record in records if record["messageId"] not in failed]
+                for start in range(0, len(done), BATCH):
+                    queue.delete(done[start : start + BATCH])
+
+
+def take(queue: WebhooksQueue, count: int) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    while len(records) < count and (more := queue.receive(BATCH)):
+        records += more
+    return records
+
+
+def send(
+    records: Sequence[Record], threads: Executor | None = None, relieve: Callable[[], None] = lambda: None
+) -> BatchResponse:
+    """Together where there are threads for that. `relieve` is called while a receiver takes its time."""
+    targets = look_up(readable(records))
+    alone = functools.partial(handle, targets=targets)
+    if threads is None:
+        answer = process({"Records": records}, alone, workers=BATCH)
+    else:
+        answer = send_together(records, targets, threads=threads, alone=alone, conclude=conclude, relieve=relieve)
+    for lane, target in targets.items():
+        if target.outcomes:
+            settle(lane, target)
+    return answer
+
+
+def readable(records: Iterable[Record]) -> Iterator[Message]:
+    """The messages of a batch, without what is none: that fails by itself, later."""
+    for record in records:
+        with suppress(ValueError, TypeError):
+            yield Message.parse(record["body"])
+
+
+def handle(record: Record, *, targets: dict[Lane, Target]) -> None:
+    """One message by itself."""
+    message = Message.parse(record["body"])
+    target = targets[message.owner, message.lane]
+    if stands_back(message, target):
+        return
+    claimed = dependencies().deliveries.claim(
+        message.delivery_id, attempts=message.attempts, manual=message.manual
+    )
+    if claimed is None:
+        look_again(record, message, target)
+    elif target.endpoint:
+        attempt_and_record(claimed, Prospect(record, message, target.endpoint, target))
+
+
+def look_again(record: Record, message: Message, target: Target) -> None:
+    """What cannot be claimed is done, or in hand, or was left half done by a sender that died."""
+    delivery = dependencies().deliveries.get(message.delivery_id)
+    if delivery is None:
+        return
+    if delivery.attempts == message.attempts and delivery.lease_until > time.time():
+        raise DeliveryInHand(delivery.delivery_id)
+    if receives(record) > 1:
+        dependencies().aftermath.follow_up(delivery)
+        last, endpoint = delivery.last_attempt, target.endpoint
+        if last and endpoint and endpoint.updated_at <= last.at:
+            judge(delivery, endpoint, target, status=last.status)
+
+
+def attempt_and_record(claimed: Delivery, prospect: Prospect) -> None:
+    message, endpoint, target = prospect.message, prospect.endpoint, prospect.target
+    if target.unreadable:
+        raise target.unreadable
+    attempt = make_attempt(claimed, endpoint, target, trigger=_trigger(message))
+    recorded = dependencies().deliveries.record(
+        claimed, attempt, wait=next_wait(claimed, attempt), chained=endpoint.ordered
+    )
+    if recorded is None:
+        logger.error("claim lost", delivery_id=claimed.delivery_id)
+        return
+    conclude(prospect, recorded, attempt)
+
+
+def _trigger(message: Message) -> str:
+    return "manual" if message.manual else "probe" if message.probe else "automatic"
+
+
+def conclude(prospect: Prospect, recorded: Delivery, attempt: Attempt) -> None:
+    """What follows from an attempt that is written down."""
+    ended, probe = not recorded.is_open, prospect.message.probe
+    prospect.target.outcomes.append(Outcome(time.time(), attempt.succeeded, ended=ended, probe=probe))
     logger.info(
         "webhook attempt",
         delivery_id=recorded.delivery_id,
-        attempt=recorded.attempts,
+        attempt=attempt.number,
         status=attempt.status,
         error_class=attempt.error,
         duration_ms=attempt.duration_ms,
     )
-    follow_up(recorded)
-
-
-def follow_up(delivery: Delivery) -> None:
-    """What an attempt that was written down leads to: the next one, and what the job's owner sees."""
-    if delivery.status == "pending":
-        plan(delivery)
-    last = delivery.last_attempt
-    if last:
-        dependencies().jobs.record_webhook(
-            delivery.job_id, for_job(delivery, last), at=last.at, expires_at=delivery.job_expires_at
-        )
-
-
-def make_attempt(delivery: Delivery) -> Attempt:
-    """Send the stored bytes, signed afresh: the id stays the same over all attempts, the timestamp does not."""
-    started, at = time.monotonic(), events.timestamp(time.time())
-    outcome: dict[str, Any]
-    try:
-        outcome = _post(delivery)
-    except DeliveryError as error:
-        outcome = {"error": error.error_class, "message": str(error)}
-    except Refused as error:
-        outcome = {"error": "blocked", "message": str(error)}
-    except ValueError:  # a stored secret or id that cannot sign: no retry of the message would mend it
-        outcome = {"error": "signing", "message": "The endpoint's secret is damaged. Rotate it."}
-    return Attempt(at=at, duration_ms=round(1000 * (time.monotonic() - started)), **outcome)
-
-
-def _post(delivery: Delivery) -> dict[str, Any]:
-    endpoint = dependencies().endpoints.find(delivery.owner, delivery.endpoint_id)
-    if endpoint is None:
-        raise Refused("The endpoint has no secret any more, so nothing can be signed for it.")
-    body = delivery.body.encode()
-    headers = signing.sign(opened(endpoint), event_id=delivery.event_id, timestamp=int(time.time()), body=body)
-    answer = client.post(
-        delivery.url,
-        body=body,
-        headers={"content-type": "application/json", "user-agent": "Recado-Webhooks/1", **headers},
-        policy=dependencies().policy,
-        deadline_seconds=dependencies().config.webhook_timeout_seconds,
-    )
-    succeeded = 200 <= answer.status < 300
-    return {
-        "status": answer.status,
-        "error": None if succeeded else f"http_{answer.status // 100}xx",
-        "body": shown(answer.body),
-    }
-
-
-@functools.lru_cache(maxsize=1000)
-def opened(endpoint: Endpoint) -> str:
-    """Decrypted once per secret and warm function."""
-    return dependencies().endpoints.secret(endpoint)
-
-
-def shown(body: bytes) -> str:
-    """The start of an answer as text, though it was cut inside a character; what is not UTF-8 as base64."""
-    try:
-        return codecs.getincrementaldecoder("utf-8")().decode(body)[:SHOWN_CHARACTERS]
-    except UnicodeDecodeError:
-        return "base64:" + base64.b64encode(body[:SHOWN_CHARACTERS]).decode()
-
-
-def next_wait(attempts: int) -> int | None:
-    """Seconds until the next attempt, spread by ±20 %, or None after the last."""
-    schedule = dependencies().config.webhook_schedule_seconds
-    if attempts >= len(schedule):
-        return None
-    return round(schedule[attempts] * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 spreads load
-
-
-def plan(delivery: Delivery) -> None:
-    """Queue the next attempt for when it is due."""
-    delay = min(MAX_DELAY_SECONDS, max(0, delivery.due - int(time.time())))
-    dependencies().sqs.send_message(
-        QueueUrl=dependencies().config.webhooks_queue_url,
-        MessageBody=json.dumps({"delivery_id": delivery.delivery_id, "attempt": delivery.attempts}),
-        MessageGroupId=fairness_group(delivery),
-        DelaySeconds=delay,
-    )
+    dependencies().aftermath.follow_up(recorded)
+    judge(recorded, prospect.endpoint, prospect.target, status=attempt.status)

@@ -7,26 +7,28 @@ from typing import Any
 
 import pytest
 
-from core import events, views
+from core import events
 from core.jobs import JobStore, begin
-from core.webhooks.deliveries import LEASE_SECONDS, Attempt, Delivery
 from sweep import handler as module
 from sweep.handler import handler
 from tests.support.calls import Calls
 from tests.support.clock import Clock
-from tests.unit.examples import DAY, event, job
+from tests.unit.examples import job
 
-DEAD = ("INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL", "WEBHOOKS_DLQ_URL")
+DEAD = ("INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL")
 
 
 class Queues:
-    """The three queues of dead messages."""
+    """The two queues of dead messages."""
 
     def __init__(self, client: Any, urls: dict[str, str]) -> None:
         self.client, self.urls = client, urls
 
     def put(self, name: str, message: dict[str, Any]) -> None:
-        self.client.send_message(QueueUrl=self.urls[name], MessageBody=json.dumps(message))
+        self.put_text(name, json.dumps(message))
+
+    def put_text(self, name: str, body: str) -> None:
+        self.client.send_message(QueueUrl=self.urls[name], MessageBody=body)
 
     def left(self, name: str) -> int:
         """How many messages are there, hidden ones included."""
@@ -55,7 +57,7 @@ def calls(queues: Queues) -> Iterator[Calls]:
 
 
 @pytest.fixture
-def store(calls: Calls, jobs_table: str, deliveries_table: str) -> JobStore:
+def store(calls: Calls, jobs_table: str) -> JobStore:
     return module.dependencies().jobs
 
 
@@ -135,63 +137,30 @@ def test_tokens(store: JobStore, queues: Queues, calls: Calls, code: str, left: 
     assert queues.left("EMBEDDING_DLQ_URL") == left
 
 
-@pytest.fixture
-def delivery(store: JobStore) -> Delivery:
-    job_id = store.submit(job(at=time.time(), webhook_url="https://example.com/x")).job.job_id
-    return module.dependencies().deliveries.create(
-        event(job_id=job_id),
-        endpoint_id="default",
-        url="https://example.com/x",
-        job_expires_at=int(time.time()) + DAY,
-        retention_seconds=DAY,
-    )
-
-
-def status(delivery: Delivery) -> str:
-    found = module.dependencies().deliveries.get(delivery.delivery_id)
-    assert found is not None
-    return found.status
-
-
-def test_a_delivery_that_always_failed(store: JobStore, queues: Queues, delivery: Delivery) -> None:
-    """A delivery whose senders all died is given up, and its job's owner sees that."""
-    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": delivery.delivery_id, "attempt": 0})
-    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": "evt_gone#default", "attempt": 0})
+def test_a_message_that_nobody_understands(store: JobStore, queues: Queues) -> None:
+    """A message that cannot be read stays, and keeps none behind it from being seen to, nor another queue."""
+    job_ids = [store.submit(job(at=time.time())).job.job_id for _ in range(2)]
+    for body in ("{", "[]", '{"nonsense": 1}'):
+        queues.put_text("INDEXING_DLQ_URL", body)
+        queues.put_text("EMBEDDING_DLQ_URL", body)
+    for job_id in job_ids:
+        queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
+    queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
     sweep()
-    assert status(delivery) == "failed"
-    assert queues.left("WEBHOOKS_DLQ_URL") == 0
-    snapshot = store.snapshot(delivery.job_id, owner="ana")
-    assert views.whole(snapshot, "")["webhook"]["status"] == "failed"
+    assert {store.get(job_id).status for job_id in job_ids} == {"failed"}
+    assert [queues.left(name) for name in DEAD] == [3, 3]
 
 
-def test_a_delivery_in_somebodys_hands(
-    queues: Queues, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A delivery that is being sent is left to its sender, and looked at again should that one die."""
-    deliveries = module.dependencies().deliveries
-    claim = deliveries.claim(delivery)
-    assert claim is not None
-    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": delivery.delivery_id, "attempt": 0})
+@pytest.mark.parametrize("failing", ["INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL"])
+def test_a_queue_that_cannot_be_read(store: JobStore, queues: Queues, calls: Calls, failing: str) -> None:
+    """One queue that gives nothing keeps neither the other nor the deadlines waiting."""
+    past = events.timestamp(time.time() - 1)
+    overdue = store.submit(job(at=time.time(), deadline=past)).job.job_id
+    unstarted = store.submit(job(at=time.time())).job.job_id
+    queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": unstarted})
+    queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
+    url = queues.urls[failing]
+    calls.fail("sqs", "ReceiveMessage", "InternalError", when=lambda call: call.params["QueueUrl"] == url)
     sweep()
-    assert (status(delivery), queues.left("WEBHOOKS_DLQ_URL")) == ("sending", 1)
-    deliveries.record(claim, Attempt(at="now", duration_ms=1, status=204), wait=None)
-    assert status(delivery) == "delivered"
-
-
-def test_a_sender_that_died(queues: Queues, delivery: Delivery, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A delivery whose last sender died while sending is given up when its lease is over."""
-    deliveries = module.dependencies().deliveries
-    assert deliveries.claim(delivery)
-    monkeypatch.setattr(deliveries, "_clock", lambda: time.time() + LEASE_SECONDS + 1)
-    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": delivery.delivery_id, "attempt": 0})
-    sweep()
-    assert (status(delivery), queues.left("WEBHOOKS_DLQ_URL")) == ("failed", 0)
-
-
-def test_a_message_that_nobody_understands(queues: Queues, store: JobStore, delivery: Delivery) -> None:
-    """A message that cannot be read stays, and keeps no other from being seen to."""
-    queues.put("WEBHOOKS_DLQ_URL", {"nonsense": 1})
-    queues.put("WEBHOOKS_DLQ_URL", {"delivery_id": delivery.delivery_id, "attempt": 0})
-    sweep()
-    assert status(delivery) == "failed"
-    assert queues.left("WEBHOOKS_DLQ_URL") == 1
+    assert store.get(overdue).status == "failed"
+    assert [queues.left(name) for name in DEAD] == [int(name == failing) for name in DEAD]

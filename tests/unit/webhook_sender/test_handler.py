@@ -1,322 +1,499 @@
 from __future__ import annotations
 
-import base64
-import json
-import time
-from collections.abc import Callable
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from standardwebhooks.webhooks import Webhook
 
 from core import views
-from core.errors import DeliveryError, Refused
-from core.webhooks import client
-from core.webhooks.deliveries import LEASE_SECONDS, Delivery, DeliveryStore, fairness_group
-from tests.support.calls import Calls
-from tests.support.clock import Clock
-from tests.unit.examples import DAY, event, job
+from core.webhooks.deliveries import LEASE_SECONDS, SAFETY_SECONDS, Delivery
+from core.webhooks.queue import Message
+from tests.support.calls import Killed
+from tests.unit.webhook_sender.conftest import URL, Bench, answered, message
 from webhook_sender import handler as module
-from webhook_sender.handler import MAX_DELAY_SECONDS, handler, next_wait, shown
+from webhook_sender.handler import BATCH
 
-URL = "https://example.com/hook?token=t"
-Messages = Callable[[str], list[Any]]
-
-
-def answered(status: int, body: bytes = b"") -> client.Response:
-    return client.Response(status=status, headers={}, body=body, truncated=False)
+# ── one attempt and what follows ─────────────────────────────────────────────────────────────────────────────
 
 
-class Receiver:
-    """Stands where `client.post` does: keeps what it gets and answers, or raises, what it is told."""
-
-    def __init__(self) -> None:
-        self.requests: list[dict[str, Any]] = []
-        self.answer: Any = answered(204)
-        self.meanwhile: Callable[[], None] = lambda: None
-
-    def post(self, url: str, **request: Any) -> client.Response:
-        self.requests.append({"url": url, **request})
-        self.meanwhile()
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        answer: client.Response = self.answer
-        return answer
+def test_success(bench: Bench) -> None:
+    """A delivery that arrived is over: nothing is queued, and it stands in no index."""
+    delivery = bench.delivery(bench.endpoint())
+    assert bench.send(delivery) == []
+    found = bench.now(delivery)
+    assert (found.status, found.attempts, bench.place(delivery)) == ("delivered", 1, None)
+    assert bench.queued() == []
 
 
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
-    receiver = Receiver()
-    monkeypatch.setattr(client, "post", receiver.post)
-    return receiver
+def test_failure(bench: Bench) -> None:
+    """After a failure the next attempt waits in the queue, for as long as the schedule says."""
+    bench.receiver.answer = answered(500)
+    delivery = bench.delivery(bench.endpoint())
+    bench.queued()
+    bench.send(delivery)
+    ((queued, delay),) = bench.queued()
+    assert (queued.delivery_id, queued.attempts, queued.lane) == (delivery.delivery_id, 1, delivery.lane)
+    assert 4 <= delay <= 7
 
 
-@pytest.fixture
-def deliveries(
-    environment: dict[str, str], jobs_table: str, deliveries_table: str, secrets_key: str, queues: None
-) -> DeliveryStore:
-    return module.dependencies().deliveries
+def test_the_whole_schedule(bench: Bench) -> None:
+    """Attempts follow the schedule until the last one ends the delivery, each sent once."""
+    bench.receiver.answer = answered(500)
+    delivery, start = bench.delivery(bench.endpoint()), bench.clock.time
+    while bench.now(delivery).is_open:
+        bench.clock.advance(bench.now(delivery).due - bench.clock.time)
+        bench.send(message(bench.now(delivery), probe=True))  # the circuit is not what this is about
+    assert (bench.now(delivery).status, bench.now(delivery).attempts) == ("failed", 4)
+    assert len(bench.receiver.requests) == 4
+    assert 0.8 * 155 - 5 <= bench.clock.time - start <= 1.2 * 155 + 5
+    assert [attempt.number for attempt in bench.attempts(delivery)] == [1, 2, 3, 4]
+    assert bench.place(delivery) == f"UNSENT#ana#{delivery.endpoint_id}#failed"
 
 
-@pytest.fixture
-def secret(deliveries: DeliveryStore, dynamodb: Any) -> str:
-    secret, operation = module.dependencies().endpoints.draft_default("ana")
-    dynamodb.put_item(**operation["Put"])
-    return secret
-
-
-@pytest.fixture
-def delivery(deliveries: DeliveryStore, secret: str, receiver: Receiver) -> Delivery:
-    """A delivery that waits for its first attempt, of a job that is there."""
-    subject = module.dependencies().jobs.submit(job(at=time.time(), webhook_url=URL)).job
-    told = event(job_id=subject.job_id, body='{"text":"a\\u00f1o \\ud83d\\udc69"}')
-    return deliveries.create(
-        told, endpoint_id="default", url=URL, job_expires_at=int(time.time()) + DAY, retention_seconds=DAY
-    )
-
-
-def send(delivery: Delivery, attempt: int = 0, receives: int = 1) -> list[str]:
-    """Hand over a message for this attempt; the ids of messages that failed."""
-    body = json.dumps({"delivery_id": delivery.delivery_id, "attempt": attempt})
-    record = {"messageId": "m", "body": body, "attributes": {"ApproximateReceiveCount": str(receives)}}
-    return [failure["itemIdentifier"] for failure in handler({"Records": [record]}, None)["batchItemFailures"]]
-
-
-def now(deliveries: DeliveryStore, delivery: Delivery) -> Delivery:
-    found = deliveries.get(delivery.delivery_id)
-    assert found is not None
-    return found
-
-
-def webhook(delivery: Delivery) -> dict[str, Any]:
-    """What the job's owner sees of the webhook."""
-    snapshot = module.dependencies().jobs.snapshot(delivery.job_id, owner="ana")
-    shown: dict[str, Any] = views.whole(snapshot, "")["webhook"]
-    return shown
-
-
-# ── one attempt ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_what_is_sent(deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver, secret: str) -> None:
-    """The stored bytes go to the URL, signed so that the standard library of webhooks accepts them."""
-    assert send(delivery) == []
-    (request,) = receiver.requests
-    assert (request["url"], request["body"]) == (URL, delivery.body.encode())
-    assert request["deadline_seconds"] == 15
-    assert request["policy"] is module.dependencies().policy
-    headers = request["headers"]
-    assert headers["webhook-id"] == delivery.event_id
-    assert headers["content-type"] == "application/json"
-    Webhook(secret).verify(request["body"], headers)
-
-
-def test_success(deliveries: DeliveryStore, delivery: Delivery, messages: Messages) -> None:
-    """A delivery that arrived is over, and its job says so."""
-    send(delivery)
-    assert (now(deliveries, delivery).status, now(deliveries, delivery).attempts) == ("delivered", 1)
-    assert messages("WEBHOOKS_QUEUE_URL") == []
-    seen = webhook(delivery)
+def test_what_the_job_shows(bench: Bench) -> None:
+    """The owner of a job sees what became of its webhook."""
+    subject, delivery = bench.of_job()
+    bench.send(delivery)
+    snapshot = bench.of.aftermath._jobs.snapshot(subject.job_id, owner="ana")
+    seen = views.whole(snapshot, "")["webhook"]
     assert (seen["status"], seen["attempts"], seen["last_attempt"]["status"]) == ("delivered", 1, 204)
-    assert seen["next_attempt_at"] is None
 
 
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (answered(500, b"oops"), "http_5xx"),
-        (answered(404), "http_4xx"),
-        (answered(302), "http_3xx"),
-        (DeliveryError("timeout", "no answer in time"), "timeout"),
-        (DeliveryError("dns", "no such host"), "dns"),
-        (Refused("a private address"), "blocked"),
-    ],
-)
-def test_failure(
-    deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver, answer: Any, error: str
-) -> None:
-    """An attempt that failed is written down with its class, and the next one waits in the queue."""
-    receiver.answer = answer
-    calls = Calls(Clock())
-    with calls.intercepted():
-        assert send(delivery) == []
-    waiting = now(deliveries, delivery)
-    assert (waiting.status, waiting.attempts) == ("pending", 1)
-    assert 3 <= waiting.due - time.time() <= 7
-    (sent,) = (call.params for call in calls.log if call.operation == "SendMessage")
-    assert json.loads(sent["MessageBody"]) == {"delivery_id": delivery.delivery_id, "attempt": 1}
-    assert 3 <= sent["DelaySeconds"] <= 6
-    assert sent["MessageGroupId"] == fairness_group(delivery)
-    seen = webhook(delivery)
-    assert (seen["status"], seen["last_attempt"]["error"]) == ("pending", error)
-    assert seen["next_attempt_at"]
+def test_retry_after(bench: Bench) -> None:
+    """A receiver that asks for more time gets it, up to twice what was planned."""
+    bench.receiver.answer = answered(503, retry_after="3600")
+    delivery = bench.delivery(bench.endpoint())
+    bench.send(delivery)
+    assert bench.now(delivery).due - bench.clock.time == pytest.approx(10, abs=1)
 
 
-def test_schedule_to_its_end(
-    deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Attempts follow the schedule, each signed anew under the same id, until the last one ends the delivery."""
-    receiver.answer = answered(500)
-    start, moment = time.time(), [time.time()]
-    monkeypatch.setattr(time, "time", lambda: moment[0])
-    monkeypatch.setattr(deliveries, "_clock", lambda: moment[0])
-    for attempt in range(4):
-        assert send(delivery, attempt) == []
-        moment[0] = max(moment[0], now(deliveries, delivery).due) + 1
-    assert (now(deliveries, delivery).status, now(deliveries, delivery).attempts) == ("failed", 4)
-    assert len({request["headers"]["webhook-id"] for request in receiver.requests}) == 1
-    assert len({request["headers"]["webhook-timestamp"] for request in receiver.requests}) == 4
-    assert 0.8 * 155 - 4 <= moment[0] - start <= 1.2 * 155 + 8
-    assert webhook(delivery)["status"] == "failed"
+def test_by_hand(bench: Bench) -> None:
+    """An attempt by hand that fails leaves the planned one where it was, under its new number."""
+    bench.receiver.answer = answered(500)
+    delivery = bench.delivery(bench.endpoint())
+    bench.send(delivery)
+    before = bench.now(delivery)
+    bench.queued()
+    bench.send(message(before, manual=True))
+    after = bench.now(delivery)
+    assert (after.status, after.due, after.tries, after.attempts) == ("pending", before.due, before.tries, 2)
+    ((queued, delay),) = bench.queued()
+    assert queued.attempts == 2
+    assert abs(bench.clock.time + delay - before.due) <= 1.1
 
 
-# ── messages that come twice ─────────────────────────────────────────────────────────────────────────────────
+def test_by_hand_succeeds(bench: Bench) -> None:
+    """An attempt by hand that succeeds cancels the one that was planned."""
+    bench.receiver.answer = [answered(500), answered(200), answered(200)]
+    delivery = bench.delivery(bench.endpoint())
+    bench.send(delivery)
+    planned = bench.now(delivery)
+    bench.send(message(planned, manual=True))
+    bench.clock.advance(60)
+    assert bench.send(planned) == []
+    assert bench.now(delivery).status == "delivered"
+    assert len(bench.receiver.requests) == 2
 
 
-def test_a_message_that_comes_twice(deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver) -> None:
+def test_by_hand_what_has_ended(bench: Bench) -> None:
+    """What has failed for good can be sent by hand."""
+    delivery = bench.delivery(bench.endpoint(), status="failed")
+    bench.send(message(delivery, manual=True))
+    assert bench.now(delivery).status == "delivered"
+
+
+# ── messages that come twice, and senders that die ───────────────────────────────────────────────────────────
+
+
+def test_a_message_that_comes_twice(bench: Bench) -> None:
     """One attempt is sent once, however often its message comes."""
-    receiver.answer = answered(500)
-    for _ in range(3):
-        assert send(delivery, 0) == []
-    assert len(receiver.requests) == 1
+    bench.receiver.answer = answered(500)
+    delivery = bench.delivery(bench.endpoint())
+    for receives in (1, 1, 2):
+        assert bench.send(delivery, receives=receives) == []
+    assert len(bench.receiver.requests) == 1
 
 
-def test_two_senders_at_once(deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver) -> None:
+def test_twice_in_a_batch(bench: Bench) -> None:
+    """Of two messages for one attempt in one batch, one is sent; the other is done, or comes again."""
+    delivery = bench.delivery(bench.endpoint())
+    assert len(bench.send(delivery, delivery)) <= 1
+    assert len(bench.receiver.requests) == 1
+
+
+def test_two_senders_at_once(bench: Bench) -> None:
     """While one sender is at it, another one's message comes back later and sends nothing."""
-    failures: list[str] = []
-
-    def meanwhile() -> None:
-        receiver.meanwhile = lambda: None
-        failures.extend(send(delivery, 0))
-
-    receiver.meanwhile = meanwhile
-    assert send(delivery, 0) == []
-    assert failures == ["m"]
-    assert len(receiver.requests) == 1
-    assert now(deliveries, delivery).status == "delivered"
+    delivery = bench.delivery(bench.endpoint())
+    failures: list[list[int]] = []
+    bench.receiver.meanwhile = lambda: failures.append(bench.send(delivery))
+    assert bench.send(delivery) == []
+    assert failures == [[0]]
+    assert len(bench.receiver.requests) == 1
+    assert bench.now(delivery).status == "delivered"
 
 
-def test_a_sender_that_died_while_sending(
-    deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sender_that_died_while_sending(bench: Bench) -> None:
     """An attempt whose sender died is made again once its lease is over, and not before."""
-    assert deliveries.claim(delivery)
-    assert send(delivery, 0, receives=2) == ["m"]
-    later = time.time() + LEASE_SECONDS + 1
-    monkeypatch.setattr(time, "time", lambda: later)
-    monkeypatch.setattr(deliveries, "_clock", lambda: later)
-    assert send(delivery, 0, receives=3) == []
-    assert len(receiver.requests) == 1
+    delivery = bench.delivery(bench.endpoint())
+    assert bench.of.deliveries.claim(delivery.delivery_id, attempts=0)
+    assert bench.send(delivery, receives=2) == [0]
+    bench.clock.advance(LEASE_SECONDS + 1)
+    assert bench.send(delivery, receives=3) == []
+    assert len(bench.receiver.requests) == 1
 
 
-def test_a_sender_that_died_after_writing(
-    deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver, messages: Messages
-) -> None:
-    """An attempt that was written down, but whose follow-up was lost, is followed up when its message returns."""
-    receiver.answer = answered(500)
-    calls = Calls(Clock())
-    calls.fail("sqs", "SendMessage", "InternalError")
-    with calls.intercepted():
-        assert send(delivery, 0) == ["m"]
-    assert send(delivery, 0, receives=2) == []
-    assert len(receiver.requests) == 1
-    waiting = module.dependencies().sqs.get_queue_attributes(
-        QueueUrl=module.dependencies().config.webhooks_queue_url, AttributeNames=["All"]
-    )["Attributes"]
-    assert waiting["ApproximateNumberOfMessagesDelayed"] == "1"
-    assert webhook(delivery)["attempts"] == 1
+def test_a_sender_that_died_after_writing(bench: Bench) -> None:
+    """An attempt that was written down, but not followed up, is followed up when its message returns."""
+    bench.receiver.answer = answered(500)
+    subject, delivery = bench.of_job()
+    bench.queued()
+    bench.calls.fail("sqs", "SendMessage", "InternalError")
+    assert bench.send(delivery) == [0]
+    bench.queued()
+    assert bench.send(delivery, receives=2) == []
+    assert len(bench.receiver.requests) == 1
+    assert [queued.attempts for queued, _ in bench.queued()] == [1]
+    seen = bench.of.aftermath._jobs.snapshot(subject.job_id, owner="ana").webhook
+    assert seen is not None
+    assert seen["attempts"] == 1
 
 
-def test_too_early(deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver) -> None:
-    """An attempt that is not due yet is queued again for the time that is left."""
-    receiver.answer = answered(500)
-    send(delivery, 0)
-    calls = Calls(Clock())
-    with calls.intercepted():
-        assert send(delivery, 1) == []
-    assert len(receiver.requests) == 1
-    assert [call.params["DelaySeconds"] > 0 for call in calls.log if call.operation == "SendMessage"] == [True]
+def test_a_sender_that_died_before_judging(bench: Bench) -> None:
+    """A receiver that was gone is judged by that when the message returns, unless it was edited since."""
+    bench.receiver.answer = answered(410)
+    edited, endpoint = bench.endpoint(), bench.endpoint()
+    bench.clock.advance(5)
+    for each, changes in ((endpoint, False), (edited, True)):
+        delivery = bench.delivery(each)
+        bench.calls.fail("dynamodb", "TransactWriteItems", "InternalServerError")
+        assert bench.send(delivery) == [0]
+        bench.clock.advance(5)
+        if changes:
+            bench.edit(each, url=URL + "2")
+        assert bench.send(delivery, receives=2) == []
+    assert bench.again(endpoint).disabled_reason == "gone"
+    assert bench.again(edited).enabled
+    assert len(bench.receiver.requests) == 2
 
 
-def test_no_such_delivery(delivery: Delivery, receiver: Receiver) -> None:
-    """A message of a delivery that is forgotten is acknowledged."""
-    assert send(replace(delivery, event_id="evt_gone")) == []
-    assert receiver.requests == []
+def test_a_follow_up_that_failed_for_good(bench: Bench) -> None:
+    """Were its message lost too, the index would wake it."""
+    bench.receiver.answer = answered(500)
+    delivery = bench.delivery(bench.endpoint())
+    bench.calls.fail("sqs", "SendMessage", "InternalError")
+    bench.send(delivery)
+    assert bench.due(delivery) <= 7 + SAFETY_SECONDS
 
 
-def test_no_secret(deliveries: DeliveryStore, receiver: Receiver) -> None:
-    """Without a secret nothing is sent unsigned: the attempt counts as blocked."""
-    told = event(owner="ben")
-    delivery = deliveries.create(told, endpoint_id="default", url=URL, job_expires_at=1, retention_seconds=DAY)
-    assert send(delivery) == []
-    assert receiver.requests == []
-    attempt = now(deliveries, delivery).last_attempt
-    assert attempt is not None
-    assert attempt.error == "blocked"
+def test_a_claim_that_was_lost(bench: Bench) -> None:
+    """A sender that took too long changes nothing any more, and its message is done."""
+    delivery = bench.delivery(bench.endpoint())
+
+    def overtaken() -> None:
+        bench.clock.advance(LEASE_SECONDS + 1)
+        bench.send(delivery)
+
+    bench.receiver.meanwhile = overtaken
+    bench.receiver.answer = [answered(200), answered(500)]
+    assert bench.send(delivery) == []
+    found = bench.now(delivery)
+    assert (found.status, found.attempts) == ("delivered", 1)
+    assert [attempt.status for attempt in bench.attempts(delivery)] == [200]
+    assert bench.health(delivery).attempts == 1
 
 
-def test_secrets_are_opened_once(deliveries: DeliveryStore, delivery: Delivery, receiver: Receiver) -> None:
-    """A warm function asks KMS once for a secret."""
-    told = event(job_id=delivery.job_id)
-    other = deliveries.create(told, endpoint_id="default", url=URL, job_expires_at=1, retention_seconds=DAY)
-    calls = Calls(Clock())
-    with calls.intercepted():
-        send(delivery)
-        send(other)
-    assert [call.operation for call in calls.log if call.service == "kms"] == ["Decrypt"]
+def test_a_lost_answer(bench: Bench) -> None:
+    """Where the answer to writing an attempt down was lost, it is written once, though the message returns."""
+    delivery = bench.delivery(bench.endpoint())
+    written = bench.calls.fail(
+        "dynamodb",
+        "UpdateItem",
+        "InternalServerError",
+        after=True,
+        when=lambda call: "last_attempt" in call.params["UpdateExpression"],
+    )
+    assert bench.send(delivery) == [0]
+    assert written.hits == 1
+    assert bench.send(delivery, receives=2) == []
+    assert (bench.now(delivery).status, len(bench.receiver.requests)) == ("delivered", 1)
 
 
-def test_nothing_secret_is_logged(
-    delivery: Delivery, receiver: Receiver, secret: str, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
-    """Neither the secret, nor the token in the URL, nor the payload is logged."""
-    receiver.answer = answered(500, b"private answer")
-    send(delivery)
-    lines = str(logged())
-    assert delivery.delivery_id in lines
-    assert not any(word in lines for word in (secret, "token=t", "private answer", "a\\u00f1o"))
+def test_killed_at_any_call(bench: Bench) -> None:
+    """Wherever a sender dies, its message is the cure: it is sent, at most once too often, and followed up."""
+    bench.receiver.answer = answered(500)
+    delivery = bench.delivery(bench.endpoint())
+    bench.send(delivery)
+    calls = len(bench.calls.log)
+    for number in range(calls):
+        delivery = bench.delivery(bench.endpoint())
+        bench.receiver.requests.clear()
+        bench.queued()
+        seen = 0
+
+        def nth(call: Any, number: int = number) -> bool:
+            nonlocal seen
+            seen += 1
+            return seen == number + 1
+
+        with bench.calls.fail("*", "*", Killed("cut off"), when=nth):
+            with_failure(bench, delivery)
+        bench.clock.advance(LEASE_SECONDS + 1)
+        assert bench.send(delivery, receives=2) == []
+        assert 1 <= len(bench.receiver.requests) <= 2
+        found = bench.now(delivery)
+        assert (found.status, found.attempts, found.lease_until) == ("pending", 1, 0)
+        assert 1 in [queued.attempts for queued, _ in bench.queued()]
 
 
-# ── small parts ──────────────────────────────────────────────────────────────────────────────────────────────
+def with_failure(bench: Bench, delivery: Delivery) -> None:
+    try:
+        bench.send(delivery)
+    except Killed:
+        return
 
 
-@given(st.integers(1, 3))
-def test_next_wait(attempts: int) -> None:
-    """After an attempt the schedule's next wait follows, 20 % more or less."""
-    with pytest.MonkeyPatch.context() as patch:
-        config = type("Config", (), {"webhook_schedule_seconds": (0, 100, 3000, 900)})
-        patch.setattr(module, "dependencies", lambda: type("Dependencies", (), {"config": config}))
-        planned = (0, 100, 3000, 900)[attempts]
-        wait = next_wait(attempts)
-        assert wait is not None
-        assert 0.8 * planned <= wait <= 1.2 * planned
-        assert len({next_wait(attempts) for _ in range(20)}) > 1
-        assert next_wait(4) is None
+# ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_wait_longer_than_a_queue_can_delay(deliveries: DeliveryStore, delivery: Delivery) -> None:
-    """A wait of more than 15 minutes is made of several, since no queue delays longer."""
-    calls = Calls(Clock())
-    with calls.intercepted():
-        module.plan(replace(delivery, due=int(time.time()) + 5000))
-    (sent,) = (call.params for call in calls.log if call.operation == "SendMessage")
-    assert sent["DelaySeconds"] == MAX_DELAY_SECONDS == 900
+def test_at_once(bench: Bench) -> None:
+    """A batch is sent at once: a slow receiver holds up nobody else's attempt."""
+    together = threading.Barrier(BATCH, timeout=20)
+
+    class Slow(dict[str, Any]):
+        def get(self, host: Any, default: Any = None) -> Any:
+            together.wait()
+            return default
+
+    bench.receiver.answers = Slow()
+    deliveries = [bench.delivery(bench.endpoint()) for _ in range(BATCH)]
+    assert bench.send(*deliveries) == []
+    assert {bench.now(delivery).status for delivery in deliveries} == {"delivered"}
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        (b"", ""),
-        ("año".encode(), "año"),
-        (b"x" * 2000, "x" * 1000),
-        (b"\xff\xfe", "base64://4="),
-    ],
-)
-def test_shown(body: bytes, text: str) -> None:
-    """The start of an answer is kept as text, or as base64 where it is none."""
-    assert shown(body) == text
-    if text.startswith("base64:"):
-        assert base64.b64decode(text.removeprefix("base64:")) == body
+def test_one_that_raises(bench: Bench) -> None:
+    """One message whose attempt breaks in an unforeseen way comes again; the others are done."""
+    bench.receiver.answers["broken.example.com"] = RuntimeError("a bug")
+    broken = bench.delivery(bench.endpoint(url="https://broken.example.com/"))
+    fine = bench.delivery(bench.endpoint())
+    assert bench.send(broken, fine) == [0]
+    assert bench.now(fine).status == "delivered"
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[]", '"text"', '{"later": 1}', "null"])
+def test_no_message(bench: Bench, body: str) -> None:
+    """What is no message fails by itself, and takes no other with it."""
+    fine = bench.delivery(bench.endpoint())
+    assert bench.send(body, fine) == [0]
+    assert bench.now(fine).status == "delivered"
+
+
+def test_a_secret_that_cannot_be_opened(bench: Bench) -> None:
+    """One endpoint whose secret KMS does not open keeps the others going; its message comes again."""
+    broken = bench.delivery(bench.endpoint())
+    fine = bench.delivery(bench.endpoint())
+    key = broken.endpoint_id
+    bench.calls.fail(
+        "kms", "Decrypt", "KMSInternalException", when=lambda c: c.params["EncryptionContext"]["endpoint"] == key
+    )
+    assert bench.send(broken, fine) == [0]
+    assert (bench.now(broken).attempts, bench.now(fine).status) == (0, "delivered")
+    bench.clock.advance(LEASE_SECONDS + 1)
+    assert bench.send(broken, receives=2) == []
+    assert bench.now(broken).status == "delivered"
+
+
+def test_reads_of_a_batch(bench: Bench) -> None:
+    """A batch reads its endpoints and their health in one request, each once, and asks KMS once per secret."""
+    endpoint = bench.endpoint()
+    deliveries = [bench.delivery(endpoint) for _ in range(4)]
+    deliveries += [bench.of_job(url=f"{URL}&n={number}")[1] for number in range(3)]
+    bench.calls.log.clear()
+    assert bench.send(*deliveries) == []
+    operations = [call.operation for call in bench.calls.log]
+    assert operations.count("BatchGetItem") == 1
+    assert operations.count("Decrypt") == 2
+    bench.send(bench.delivery(endpoint))
+    assert [call.operation for call in bench.calls.log].count("Decrypt") == 2
+
+
+def test_an_edit_counts_at_once(bench: Bench) -> None:
+    """Each batch goes by what the endpoint is then, however warm the function."""
+    endpoint = bench.endpoint()
+    bench.send(bench.delivery(endpoint))
+    bench.edit(endpoint, url="https://new.example.com/")
+    bench.send(bench.delivery(endpoint))
+    assert [request["url"] for request in bench.receiver.requests] == [URL, "https://new.example.com/"]
+
+
+def test_what_the_table_leaves_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a throttled read leaves out is asked for again."""
+    delivery = bench.delivery(bench.endpoint())
+    real, asked = bench.of.dynamodb.batch_get_item, []
+
+    def stingy(*, RequestItems: dict[str, Any]) -> Any:
+        asked.append(set(RequestItems))
+        (first, *rest) = RequestItems.items()
+        return real(RequestItems=dict([first])) | {"UnprocessedKeys": dict(rest)}
+
+    monkeypatch.setattr(bench.of.dynamodb, "batch_get_item", stingy)
+    assert bench.send(delivery) == []
+    assert asked == [{"jobs", "deliveries"}, {"deliveries"}]
+    assert bench.now(delivery).status == "delivered"
+
+
+def test_no_such_delivery(bench: Bench) -> None:
+    """A message of a delivery that is forgotten is done."""
+    delivery = bench.delivery(bench.endpoint())
+    gone = replace(message(delivery), delivery_id="dlv_gone")
+    assert bench.send(gone) == []
+    assert bench.receiver.requests == []
+
+
+def test_expired(bench: Bench) -> None:
+    """What is to be forgotten is not sent any more."""
+    delivery = bench.delivery(bench.endpoint())
+    bench.clock.advance_to(delivery.expires_at + 1)
+    assert bench.send(delivery) == []
+    assert bench.receiver.requests == []
+
+
+# ── how a lane is doing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_health(bench: Bench) -> None:
+    """What came of a batch is told once, at its end."""
+    endpoint = bench.endpoint()
+    bench.receiver.answer = [answered(200), answered(200), answered(500)]
+    bench.calls.log.clear()
+    deliveries = [bench.delivery(endpoint) for _ in range(3)]
+    bench.send(*deliveries)
+    health = bench.health(deliveries[0])
+    assert (health.attempts, health.delivered) == (3, 2)
+    told = [call for call in bench.calls.log if call.params.get("Key", {}).get("sk") == "HEALTH"]
+    assert [call.operation for call in told if call.operation != "GetItem"] == ["UpdateItem"]
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_health_expires(bench: Bench, default: bool) -> None:
+    """The health of a URL that only jobs name is forgotten some day; that of an endpoint stays."""
+    delivery = bench.of_job()[1] if default else bench.delivery(bench.endpoint())
+    bench.send(delivery)
+    key = {"pk": f"HEALTH#ana#{delivery.lane}", "sk": "HEALTH"}
+    item = bench.of.dynamodb.get_item(TableName="deliveries", Key=key)["Item"]
+    assert ("expires_at" in item) == default
+
+
+def test_health_that_cannot_be_written(bench: Bench) -> None:
+    """Where health cannot be written no message fails: what was sent is sent."""
+    delivery = bench.delivery(bench.endpoint())
+    failed = bench.calls.fail(
+        "dynamodb", "UpdateItem", "InternalServerError", when=lambda c: c.params["Key"]["sk"] == "HEALTH"
+    )
+    assert bench.send(delivery) == []
+    assert failed.hits == 1
+    assert bench.now(delivery).status == "delivered"
+
+
+def test_the_circuit_opens(bench: Bench) -> None:
+    """A batch of failures opens the circuit at its end, and the next batch holds what it gets."""
+    bench.receiver.answer = answered(500)
+    endpoint = bench.endpoint()
+    deliveries = [bench.delivery(endpoint) for _ in range(5)]
+    bench.send(*deliveries)
+    assert len(bench.receiver.requests) == 5
+    assert bench.health(deliveries[0]).is_open
+    more = bench.delivery(endpoint)
+    assert bench.send(more) == []
+    assert len(bench.receiver.requests) == 5
+    assert bench.place(more) == f"HELD#ana#{more.lane}"
+
+
+def test_a_lane_for_each_url(bench: Bench) -> None:
+    """A job's URL that fails holds up no other URL of the same owner."""
+    bench.receiver.answers["bad.example.com"] = answered(500)
+    bad = [bench.of_job(url="https://bad.example.com/")[1] for _ in range(3)]
+    bench.send(*bad)
+    assert bench.health(bad[0]).is_open
+    _, good = bench.of_job()
+    bench.send(good)
+    assert bench.now(good).status == "delivered"
+
+
+def test_message_round_trip(bench: Bench) -> None:
+    """What the sender queues it can read."""
+    bench.receiver.answer = answered(500)
+    delivery = bench.delivery(bench.endpoint())
+    bench.send(delivery)
+    ((queued, _),) = bench.queued()
+    bench.clock.advance(60)
+    assert bench.send(Message.parse(queued.body)) == []
+    assert bench.now(delivery).attempts == 2
+
+
+# ── more than a batch ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def left(bench: Bench) -> int:
+    """Messages in the queue, those in somebody's hands among them."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    url = bench.of.config.webhooks_queue_url
+    found = queue_client(bench).get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+def queue_client(bench: Bench) -> Any:
+    return bench.of.queue._client
+
+
+def test_a_full_batch(bench: Bench) -> None:
+    """A full batch means that more is waiting: it is taken and sent too, each once, and then gone."""
+    endpoint = bench.endpoint()
+    waiting = [bench.delivery(endpoint) for _ in range(27)]
+    bench.of.queue.send_all(map(message, waiting))
+    batch = [bench.delivery(endpoint) for _ in range(BATCH)]
+    assert bench.send(*batch) == []
+    assert {bench.now(delivery).status for delivery in [*waiting, *batch]} == {"delivered"}
+    assert len(bench.receiver.requests) == 37
+    assert left(bench) == 0
+    assert bench.health(batch[0]).delivered == 37
+    assert [call.operation for call in bench.calls.log].count("Decrypt") == 1
+
+
+def test_no_full_batch(bench: Bench) -> None:
+    """Less than a full batch takes nothing else."""
+    endpoint = bench.endpoint()
+    bench.of.queue.send(message(bench.delivery(endpoint)))
+    bench.send(*[bench.delivery(endpoint) for _ in range(BATCH - 1)])
+    assert left(bench) == 1
+
+
+def test_what_fails_beside_a_batch(bench: Bench) -> None:
+    """A message beside the batch that fails stays in the queue, and fails no other and no batch."""
+    endpoint = bench.endpoint()
+    bench.receiver.answers["broken.example.com"] = RuntimeError("a bug")
+    broken = bench.delivery(bench.endpoint(url="https://broken.example.com/"))
+    fine = [bench.delivery(endpoint) for _ in range(5)]
+    bench.of.queue.send_all(map(message, [broken, *fine]))
+    queue_client(bench).send_message(QueueUrl=bench.of.config.webhooks_queue_url, MessageBody="none")
+    assert bench.send(*[bench.delivery(endpoint) for _ in range(BATCH)]) == []
+    assert {bench.now(delivery).status for delivery in fine} == {"delivered"}
+    assert left(bench) == 2
+
+
+def test_a_queue_that_fails(bench: Bench) -> None:
+    """Where no more can be taken, the batch is sent all the same."""
+    bench.calls.fail("sqs", "ReceiveMessage", "InternalError", times=None)
+    endpoint = bench.endpoint()
+    batch = [bench.delivery(endpoint) for _ in range(BATCH)]
+    assert bench.send(*batch) == []
+    assert {bench.now(delivery).status for delivery in batch} == {"delivered"}
+
+
+def test_no_time_for_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more is taken once the time is up."""
+    monkeypatch.setattr(module, "DRAIN_SECONDS", 0)
+    endpoint = bench.endpoint()
+    bench.of.queue.send(message(bench.delivery(endpoint)))
+    bench.send(*[bench.delivery(endpoint) for _ in range(BATCH)])
+    assert left(bench) == 1
