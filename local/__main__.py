@@ -21,7 +21,7 @@ def main() -> int:
     subparsers = parser.add_subparsers(required=True)
     for name in ("run", "up", "down"):
         subparsers.add_parser(name).set_defaults(command=getattr(commands, name))
-    listen = subparsers.add_parser("listen")
+    listen = subparsers.add_parser("listen", description=commands.LISTEN_HELP)
     listen.add_argument("--port", type=int, default=commands.LISTEN_PORT)
     listen.set_defaults(command=commands.listen)
     subparsers.add_parser("package").set_defaults(command=package.package)

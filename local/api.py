@@ -30,6 +30,12 @@ class Api:
     def post(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         return self._call("POST", path, body, headers)
 
+    def patch(self, path: str, body: Any) -> Any:
+        return self._call("PATCH", path, body)
+
+    def delete(self, path: str) -> None:
+        self._call("DELETE", path)
+
     def upload(self, filename: str, data: bytes, content_type: str) -> str:
         """Put a file where POST /uploads says, and return its key."""
         slot = self.post("/uploads", {"filename": filename, "content_type": content_type, "size": len(data)})

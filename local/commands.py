@@ -19,6 +19,11 @@ OWNER = "local"
 UP, RUN = toolchain.WORKSPACE / "up", toolchain.WORKSPACE / "run"
 ENV_FILE = toolchain.WORKSPACE / "env"
 LISTEN_PORT = 8808
+LISTEN_HELP = (
+    "Receives webhooks, verifies and prints them. It knows the secrets of jobs and endpoints that were made with "
+    "the key of `make up`; for others, put theirs into RECADO_WEBHOOK_SECRET, with spaces between them. It cannot "
+    "verify ed25519 signatures."
+)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -86,10 +91,10 @@ def down(options: argparse.Namespace, console: Console) -> int:
 def listen(options: argparse.Namespace, console: Console) -> int:
     """Receive until Ctrl-C."""
     running = engine.attach(UP)
-    secret = _secret_reader(running)
+    secrets = _secrets_reader(running)
 
     def take(received: Received) -> int:
-        genuine = is_genuine(received, secret())
+        genuine = any(is_genuine(received, secret) for secret in secrets())
         mark = "[green]✓ verified[/]" if genuine else "[red]✗ not verified[/]"
         console.print(f"{mark}  [bold]{received.event.get('event')}[/]  {received.headers.get('webhook-id')}")
         console.print_json(received.body.decode())
@@ -101,13 +106,13 @@ def listen(options: argparse.Namespace, console: Console) -> int:
             time.sleep(3600)
 
 
-def _secret_reader(running: Engine | None) -> Callable[[], str]:
-    """The webhook secret: from RECADO_WEBHOOK_SECRET, or from the engine that `up` started."""
-    given = os.environ.get("RECADO_WEBHOOK_SECRET")
+def _secrets_reader(running: Engine | None) -> Callable[[], list[str]]:
+    """From RECADO_WEBHOOK_SECRET, or those of all of the owner's endpoints on the engine that `up` started."""
+    given = os.environ.get("RECADO_WEBHOOK_SECRET", "").split()
     if given or running is None:
-        return lambda: given or ""
+        return lambda: given
 
-    def read() -> str:
+    def read() -> list[str]:
         _act_on(running)
         from core import clients
         from core.webhooks.endpoints import Endpoints, Vault
@@ -117,8 +122,8 @@ def _secret_reader(running: Engine | None) -> Callable[[], str]:
         endpoints = Endpoints(
             clients.dynamodb(), parts["JobsTable"], Vault(clients.client("kms"), parts["SecretsKey"])
         )
-        endpoint = endpoints.find(OWNER)
-        return endpoints.secret(endpoint) if endpoint else ""
+        found = endpoints.of(OWNER)
+        return [key for endpoint in found if endpoint.signing == "hmac" for key in endpoints.secrets(endpoint)]
 
     return read
 

@@ -10,8 +10,12 @@ from core import clients, settings
 from core.blobs import Blobs
 from core.documents.catalog import Catalog
 from core.jobs import JobStore
+from core.webhooks.deliveries import DeliveryStore
 from core.webhooks.endpoints import Endpoints, Vault
 from core.webhooks.guard import Policy
+from core.webhooks.health import HealthStore
+from core.webhooks.owner_log import OwnerLog
+from core.webhooks.queue import WebhooksQueue
 
 DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS = 86_400, 3_600, 60
 
@@ -19,6 +23,7 @@ DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS = 86_400, 3_600, 60
 @dataclass(frozen=True)
 class Settings:
     jobs_table: str
+    deliveries_table: str
     data_bucket: str
     secrets_key: str
     job_retention_days: int
@@ -27,9 +32,12 @@ class Settings:
     max_inline_bytes: int
     max_upload_bytes: int
     webhook_allow_http: bool
+    webhook_circuit_failures: int
     allow_private_cidrs: tuple[str, ...]
     cors_origins: str
     indexing_queue_url: str
+    webhooks_queue_url: str
+    max_webhooks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,10 @@ class Dependencies:
     jobs: JobStore
     catalog: Catalog
     endpoints: Endpoints
+    deliveries: DeliveryStore
+    health: HealthStore
+    owner_log: OwnerLog
+    webhooks_queue: WebhooksQueue
     blobs: Blobs
     sqs: Any
     policy: Policy
@@ -45,13 +57,17 @@ class Dependencies:
 
 @functools.cache
 def dependencies() -> Dependencies:
-    config, dynamodb = settings.load(Settings), clients.dynamodb()
+    config, dynamodb, sqs = settings.load(Settings), clients.dynamodb(), clients.client("sqs")
     return Dependencies(
         JobStore(dynamodb, config.jobs_table),
         Catalog(dynamodb, config.jobs_table),
         Endpoints(dynamodb, config.jobs_table, Vault(clients.client("kms"), config.secrets_key)),
+        DeliveryStore(dynamodb, config.deliveries_table),
+        HealthStore(dynamodb, config.deliveries_table, failures_to_open=config.webhook_circuit_failures),
+        OwnerLog(dynamodb, config.jobs_table, retention_seconds=config.job_retention_days * DAY_SECONDS),
+        WebhooksQueue(sqs, config.webhooks_queue_url),
         Blobs(clients.s3(), config.data_bucket),
-        clients.client("sqs"),
+        sqs,
         Policy.of(allow_http=config.webhook_allow_http, allow_private_cidrs=config.allow_private_cidrs),
         config,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 
-from api import documents, jobs, uploads
+from api import deliveries, documents, jobs, uploads, webhooks
 from api.dependencies import dependencies
 from core.http import resolver
 
@@ -37,7 +37,8 @@ def docs() -> Response[str]:
 
 @functools.cache
 def app() -> APIGatewayRestResolver:
-    return resolver(dependencies().config.cors_origins, router, jobs.router, uploads.router, documents.router)
+    parts = (jobs, uploads, documents, webhooks, deliveries)
+    return resolver(dependencies().config.cors_origins, router, *(part.router for part in parts))
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

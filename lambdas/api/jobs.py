@@ -17,7 +17,7 @@ from core import ids, jobs, views
 from core.errors import InvalidRequest, NotFound
 from core.http import answer, caller, root_url
 from core.jobs import Job, Snapshot
-from core.models import EventLog, JobAccepted, JobPage, JobRequest, JobView, Kind, Status
+from core.models import AnyKind, EventLog, JobAccepted, JobPage, JobRequest, JobView, Status
 
 router = Router()
 JobId = Annotated[str, Path(description="The id that POST /jobs answered.")]
@@ -34,7 +34,7 @@ def submit(request: JobRequest, idempotency_key: IdempotencyKey = None) -> Respo
     owner = caller(router, "jobs:write")
     body = json.loads(router.current_event.decoded_body or "null")
     accepted = submission.submit(request, owner=owner, idempotency_key=idempotency_key, body=body)
-    return _accepted(accepted, location=f"jobs/{accepted.submission.job.job_id}")
+    return answer_accepted(accepted, location=f"jobs/{accepted.submission.job.job_id}")
 
 
 @router.post(
@@ -46,13 +46,13 @@ def submit(request: JobRequest, idempotency_key: IdempotencyKey = None) -> Respo
 def retry(job_id: JobId, idempotency_key: IdempotencyKey = None) -> Response[JobAccepted]:
     owner = caller(router, "jobs:write")
     accepted = submission.retry(find(job_id, owner), idempotency_key=idempotency_key)
-    return _accepted(accepted, location=f"../{accepted.submission.job.job_id}")
+    return answer_accepted(accepted, location=f"../{accepted.submission.job.job_id}")
 
 
 @router.get("/jobs", tags=["jobs"], summary="Your jobs, newest first")
 def page(
     status: Annotated[Status | None, Query()] = None,
-    kind: Annotated[Kind | None, Query()] = None,
+    kind: Annotated[AnyKind | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(description="From the page before")] = None,
 ) -> Response[JobPage]:
@@ -99,7 +99,7 @@ def _well_formed(job_id: str) -> str:
     return job_id
 
 
-def _accepted(accepted: submission.Accepted, *, location: str) -> Response[Any]:
+def answer_accepted(accepted: submission.Accepted, *, location: str) -> Response[Any]:
     """202, with a Location relative to the request: it holds under any stage and domain."""
     job, replayed = accepted.submission.job, accepted.submission.replayed
     snapshot = dependencies().jobs.snapshot(job.job_id, owner=job.owner) if replayed else Snapshot(job, None, None)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from api.dependencies import dependencies
 from core import events, ids
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
 from core.jobs import Idempotency, Job, Submission, fingerprint
-from core.models import DocumentInput, JobRequest
+from core.models import DocumentInput, JobRequest, ReplayMode
 from core.webhooks.guard import check_url
 
 MAX_KEY_CHARACTERS = 255
@@ -31,7 +31,7 @@ class Accepted:
 def submit(request: JobRequest, *, owner: str, idempotency_key: str | None, body: Any) -> Accepted:
     """Write the job. `body` is the JSON as it came, which an idempotency key is bound to."""
     if request.webhook_url:
-        _check_webhook(request.webhook_url)
+        check_webhook(request.webhook_url, field="webhook_url")
     job_id = ids.new("job")
     inline = request.input.text is not None
     source = _store_text(request.input, owner, job_id) if inline else _uploaded(request, owner)
@@ -45,6 +45,35 @@ def submit(request: JobRequest, *, owner: str, idempotency_key: str | None, body
         webhook_events=tuple(request.webhook_events or ()),
     )
     return write(job, idempotency=_idempotency(idempotency_key, body))
+
+
+def submit_replay(
+    *,
+    owner: str,
+    endpoint_id: str,
+    mode: ReplayMode,
+    since: str,
+    until: str | None,
+    statuses: Sequence[str],
+    events: Sequence[str],
+    idempotency_key: str | None,
+) -> Accepted:
+    """Write a job that sends an endpoint's webhooks again: those of `since` ≤ time < `until`, as events name it.
+
+    Without `until` it is the moment of submission, or the job would run after what it logs itself. A key is
+    bound to what was asked for, so it holds although that moment is another each time.
+    """
+    asked = {
+        "webhook_id": endpoint_id,
+        "mode": mode,
+        "since": since,
+        "until": until,
+        "statuses": list(statuses),
+        "events": list(events),
+    }
+    job = _draft(ids.new("job"), owner=owner, kind="replay", input=asked)
+    job = replace(job, input=asked | {"until": until or job.created_at})
+    return write(job, idempotency=_idempotency(idempotency_key, asked))
 
 
 def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
@@ -108,11 +137,12 @@ def _idempotency(key: str | None, body: Any) -> Idempotency | None:
     return Idempotency(key, fingerprint(body), dependencies().config.idempotency_hours * HOUR_SECONDS)
 
 
-def _check_webhook(url: str) -> None:
+def check_webhook(url: str, *, field: str) -> None:
+    """Raise InvalidRequest, naming the field, for a URL that webhooks may not reach."""
     try:
         check_url(url, dependencies().policy)
     except Refused as error:
-        raise InvalidRequest(str(error), field="webhook_url") from None
+        raise InvalidRequest(str(error), field=field) from None
 
 
 def _store_text(document: DocumentInput, owner: str, job_id: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""GET /jobs/{job_id}/status, held open on request until something changes.
+"""The two routes that are held open: GET /jobs/{job_id}/status until something changes, on request, and
+POST /webhooks/{webhook_id}/test until the endpoint has answered.
 
 A function of its own: a thousand clients that wait must not keep one POST out.
 """
@@ -8,27 +9,37 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Header, Path, Query
 
 from core import clients, ids, settings, views
-from core.errors import NotFound
-from core.http import answer, caller, resolver
+from core.errors import Conflict, NotFound
+from core.http import answer, caller, resolver, root_url
 from core.jobs import JobStore, Snapshot
 from core.models import JobStatus
+from core.webhooks import views as webhook_views
+from core.webhooks.deliveries import Delivery, DeliveryStore, delivery_id
+from core.webhooks.endpoints import Endpoints
+from core.webhooks.models import DeliveryView, PingPending
+from core.webhooks.owner_log import OwnerLog
 
+DAY_SECONDS = 86_400
 FIRST_GAP_SECONDS, GROWTH, LAST_GAP_SECONDS = 0.2, 1.5, 0.9
+PING_MESSAGE = "This is a test: your endpoint works if it answers with a 2xx."
+T = TypeVar("T")
 router = Router()
 
 
 @dataclass(frozen=True)
 class Settings:
     jobs_table: str
+    deliveries_table: str
+    job_retention_days: int
     wait_seconds_max: int
     cors_origins: str
 
@@ -36,13 +47,25 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     jobs: JobStore
+    endpoints: Endpoints
+    deliveries: DeliveryStore
+    owner_log: OwnerLog
     config: Settings
 
 
 @functools.cache
 def dependencies() -> Dependencies:
-    config = settings.load(Settings)
-    return Dependencies(JobStore(clients.dynamodb(), config.jobs_table), config)
+    config, dynamodb = settings.load(Settings), clients.dynamodb()
+    return Dependencies(
+        JobStore(dynamodb, config.jobs_table),
+        Endpoints(dynamodb, config.jobs_table),
+        DeliveryStore(dynamodb, config.deliveries_table),
+        OwnerLog(dynamodb, config.jobs_table, retention_seconds=config.job_retention_days * DAY_SECONDS),
+        config,
+    )
+
+
+# ── a job ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @router.get(
@@ -87,16 +110,24 @@ def until_changed(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> Snapshot:
-    """Look again with growing gaps, never more than a second, until the job differs from what is known."""
-    end = clock() + seconds
-    snapshot = look()
-    known = known or views.etag(snapshot)
-    gap = FIRST_GAP_SECONDS
-    while _matches(known, views.etag(snapshot)) and not snapshot.job.is_final and clock() < end:
+    """Look until the job differs from what is known, or has ended, or the time is up."""
+    for snapshot in _looks(look, seconds, clock=clock, sleep=sleep):
+        known = known or views.etag(snapshot)
+        if snapshot.job.is_final or not _matches(known, views.etag(snapshot)):
+            break
+    return snapshot
+
+
+def _looks(
+    look: Callable[[], T], seconds: float, *, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> Iterator[T]:
+    """Look again and again with growing gaps, never more than a second, until the time is up."""
+    end, gap = clock() + seconds, FIRST_GAP_SECONDS
+    yield look()
+    while clock() < end:
         sleep(min(gap, max(0.0, end - clock())))
         gap = min(LAST_GAP_SECONDS, gap * GROWTH)
-        snapshot = look()
-    return snapshot
+        yield look()
 
 
 def _headers(snapshot: Snapshot) -> dict[str, str]:
@@ -116,6 +147,52 @@ def _matches(known: str, etag: str) -> bool:
 def _preferred_wait(prefer: str | None) -> int | None:
     match = re.search(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?:$|[,;\s])", prefer or "", re.IGNORECASE)
     return int(match.group(1)) if match else None
+
+
+# ── a test of an endpoint ────────────────────────────────────────────────────────────────────────────────
+
+
+@router.post(
+    "/webhooks/<webhook_id>/test",
+    tags=["webhooks"],
+    summary="Send a ping, and see what the endpoint answers",
+    responses={
+        200: {"description": "It ended", "content": {"application/json": {"model": DeliveryView}}},
+        202: {"description": "Not yet", "content": {"application/json": {"model": PingPending}}},
+    },
+)
+def ping(webhook_id: Annotated[str, Path()]) -> Response[DeliveryView | PingPending]:
+    """The ping goes the way of every event and is tried once, also where the endpoint is disabled."""
+    owner = caller(router, "webhooks:write")
+    endpoint = dependencies().endpoints.get(owner, webhook_id)
+    if endpoint.is_default:
+        raise Conflict("The default endpoint has no URL that could be called: each job names its own.")
+    event_id = dependencies().owner_log.append(owner, "ping", endpoint_id=webhook_id, message=PING_MESSAGE)
+    identifier = delivery_id(event_id, webhook_id)
+
+    def look() -> Delivery | None:
+        return dependencies().deliveries.get(identifier)
+
+    ended = until_ended(look, dependencies().config.wait_seconds_max, clock=time.monotonic, sleep=time.sleep)
+    root = root_url(router)
+    if not ended:
+        links = webhook_views.delivery_links(identifier, root)
+        headers = {"Location": f"../../deliveries/{identifier}", "Retry-After": "1"}
+        return answer({"delivery_id": identifier, "links": links}, status=202, headers=headers)
+    delivery, attempts = dependencies().deliveries.with_attempts(identifier, owner=owner)
+    return answer(webhook_views.whole_delivery(delivery, attempts, root))
+
+
+def until_ended(
+    look: Callable[[], Delivery | None],
+    seconds: float,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> bool:
+    """Look until the delivery, which may not be there yet, has ended; False if the time is up before."""
+    deliveries = _looks(look, seconds, clock=clock, sleep=sleep)
+    return any(delivery is not None and not delivery.is_open for delivery in deliveries)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
-SCOPES = "jobs:read jobs:write search"
+SCOPES = "jobs:read jobs:write search webhooks:read webhooks:write"
 
 
 @dataclass(frozen=True)

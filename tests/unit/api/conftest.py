@@ -13,7 +13,9 @@ Api = Callable[..., Answer]
 
 
 @pytest.fixture
-def deployed(environment: dict[str, str], jobs_table: str, bucket: str, secrets_key: str) -> Dependencies:
+def deployed(
+    environment: dict[str, str], jobs_table: str, deliveries_table: str, bucket: str, secrets_key: str
+) -> Dependencies:
     """The API with the tables that it stands on, empty."""
     return dependencies()
 

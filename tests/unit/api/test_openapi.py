@@ -23,6 +23,20 @@ ROUTES = {
     ("get", "/documents/{document_id}"),
     ("delete", "/documents/{document_id}"),
     ("post", "/search"),
+    ("post", "/webhooks"),
+    ("get", "/webhooks"),
+    ("get", "/webhooks/events"),
+    ("get", "/webhooks/{webhook_id}"),
+    ("patch", "/webhooks/{webhook_id}"),
+    ("delete", "/webhooks/{webhook_id}"),
+    ("post", "/webhooks/{webhook_id}/rotate-secret"),
+    ("get", "/webhooks/{webhook_id}/public-key"),
+    ("post", "/webhooks/{webhook_id}/test"),
+    ("post", "/webhooks/{webhook_id}/recover"),
+    ("post", "/webhooks/{webhook_id}/replay"),
+    ("get", "/webhooks/{webhook_id}/deliveries"),
+    ("get", "/deliveries/{delivery_id}"),
+    ("post", "/deliveries/{delivery_id}/redeliver"),
 }
 
 
@@ -109,6 +123,12 @@ def test_errors_are_problems() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
+        ("post", "/webhooks", "201"),
+        ("patch", "/webhooks/{webhook_id}", "200"),
+        ("delete", "/webhooks/{webhook_id}", "204"),
+        ("post", "/webhooks/{webhook_id}/recover", "202"),
+        ("post", "/webhooks/{webhook_id}/replay", "202"),
+        ("post", "/deliveries/{delivery_id}/redeliver", "202"),
         ("post", "/jobs", "202"),
         ("post", "/jobs/{job_id}/retry", "202"),
         ("post", "/uploads", "201"),
@@ -121,6 +141,28 @@ def test_success(method: str, path: str, status: str) -> None:
     """An operation's success is described under the status that it answers."""
     described = document()["paths"][path][method]["responses"]
     assert [code for code in described if code.startswith("2")] == [status]
+
+
+def test_a_ping_has_two_ends() -> None:
+    """A test of an endpoint answers the delivery, or where it will be, each under its status and model."""
+    described = document()["paths"]["/webhooks/{webhook_id}/test"]["post"]["responses"]
+    models = {
+        status: answer["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for status, answer in described.items()
+        if status.startswith("2")
+    }
+    assert models == {"200": "DeliveryView", "202": "PingPending"}
+
+
+def test_what_may_be_left_out_but_not_be_null() -> None:
+    """A change of an endpoint needs no field, and only three of them may be null, which clears them."""
+    described = document()["components"]["schemas"]["WebhookPatch"]
+    assert "required" not in described
+    nullable = {
+        name for name, field in described["properties"].items() if {"type": "null"} in field.get("anyOf", [])
+    }
+    assert nullable == {"filter", "headers", "rate_limit"}
+    assert not [field for field in described["properties"].values() if "default" in field and "anyOf" not in field]
 
 
 def test_bodies() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from api.dependencies import Dependencies
-from api.submission import MASK
+from api.submission import MASK, Accepted, submit_replay
 from core import ids
 from core.blobs import Blobs
+from core.errors import InvalidRequest
 from core.jobs import begin, cancel, fail
 from tests.support.calls import Calls, transaction_canceled
 from tests.support.clock import Clock
@@ -232,7 +233,7 @@ def test_the_secret_is_shown_once(api: Api, deployed: Dependencies) -> None:
     first = accepted(api("POST", "/jobs", HOOK))
     endpoint = deployed.endpoints.find("ana")
     assert endpoint is not None
-    assert first["webhook_secret"] == deployed.endpoints.secret(endpoint)
+    assert first["webhook_secret"] == deployed.endpoints.secrets(endpoint)[0]
     assert accepted(api("POST", "/jobs", HOOK))["webhook_secret"] == MASK
     assert deployed.endpoints.find("ana") == endpoint
 
@@ -275,7 +276,7 @@ def test_two_first_submissions_at_once(api: Api, deployed: Dependencies) -> None
     secrets = [accepted(answer)["webhook_secret"] for answer in answers]
     endpoint = deployed.endpoints.find("ana")
     assert endpoint is not None
-    assert secrets == [deployed.endpoints.secret(endpoint), MASK]
+    assert secrets == [deployed.endpoints.secrets(endpoint)[0], MASK]
     assert len(deployed.jobs.page("ana")[0]) == 2
 
 
@@ -289,7 +290,7 @@ def test_the_same_first_submission_twice_at_once(api: Api, deployed: Dependencie
     assert winner["job_id"] == loser["job_id"]
     endpoint = deployed.endpoints.find("ana")
     assert endpoint is not None
-    assert (winner["webhook_secret"], loser["webhook_secret"]) == (deployed.endpoints.secret(endpoint), MASK)
+    assert (winner["webhook_secret"], loser["webhook_secret"]) == (deployed.endpoints.secrets(endpoint)[0], MASK)
 
 
 def test_a_secret_of_others_each_time(api: Api, deployed: Dependencies, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +360,118 @@ def test_cancel(api: Api, deployed: Dependencies) -> None:
     assert (first.status, first.json["status"]) == (200, "canceled")
     assert again.json == first.json
     problem(api("POST", f"/jobs/{ended(api, deployed, fail(code='x', message='y'))}/cancel"), 409, "conflict")
+
+
+# ── replays ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+ENDPOINT = "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"
+SINCE, UNTIL = "2026-11-29T08:00:00.000Z", "2026-11-29T09:00:00.000Z"
+
+
+def requested(**facts: Any) -> Accepted:
+    asked: dict[str, Any] = {
+        "owner": "ana",
+        "endpoint_id": ENDPOINT,
+        "mode": "recover",
+        "since": SINCE,
+        "until": UNTIL,
+        "statuses": ("failed", "discarded"),
+        "events": (),
+        "idempotency_key": None,
+    }
+    return submit_replay(**asked | facts)
+
+
+def test_replay_is_drafted(deployed: Dependencies) -> None:
+    """A replay is a queued job of what was asked, with the times of any job, and without a webhook of its own."""
+    written = requested(events=["document.*"])
+    made = deployed.jobs.get(written.submission.job.job_id, owner="ana")
+    assert made == written.submission.job
+    assert (made.kind, made.status, made.stage) == ("replay", "queued", "queued")
+    assert made.input == {
+        "webhook_id": ENDPOINT,
+        "mode": "recover",
+        "since": SINCE,
+        "until": UNTIL,
+        "statuses": ["failed", "discarded"],
+        "events": ["document.*"],
+    }
+    created = datetime.fromisoformat(made.created_at).timestamp()
+    assert datetime.fromisoformat(made.deadline).timestamp() - created == pytest.approx(240 * 60)
+    assert made.expires_at == int(created) + 90 * 86_400
+    assert (written.webhook_secret, made.webhook_url) == (None, None)
+    assert deployed.endpoints.find("ana") is None
+
+
+def test_replay_until_now(deployed: Dependencies) -> None:
+    """Without an end, a replay ends where it was submitted, so it does not run after its own events."""
+    made = requested(until=None).submission.job
+    assert made.input["until"] == made.created_at
+
+
+@pytest.mark.parametrize("until", [UNTIL, None])
+def test_replay_with_a_key(deployed: Dependencies, until: str | None) -> None:
+    """A key makes one replay of one wish, also where `now` is another at the second try."""
+    first = requested(until=until, idempotency_key="k").submission
+    with pytest.MonkeyPatch.context() as patch:
+        later = datetime.fromisoformat(first.job.created_at).timestamp() + 60
+        patch.setattr("api.submission.time.time", lambda: later)
+        again = requested(until=until, idempotency_key="k").submission
+        assert (again.replayed, again.job) == (True, first.job)
+        with pytest.raises(InvalidRequest, match="used for another request"):
+            requested(until=until, mode="replay", idempotency_key="k")
+
+
+def test_replay_is_shown(api: Api, deployed: Dependencies) -> None:
+    """A replay is answered, alone and in lists, by its endpoint; a document's job has no such field."""
+    replay, document = requested().submission.job, accepted(api("POST", "/jobs", TEXT))
+    shown = api("GET", f"/jobs/{replay.job_id}").json
+    assert (shown["kind"], shown["webhook_id"]) == ("replay", ENDPOINT)
+    assert "document_id" not in shown
+    assert "webhook_id" not in api("GET", f"/jobs/{document['job_id']}").json
+    (line,) = api("GET", "/jobs", query={"kind": "replay"}).json["jobs"]
+    assert (line["job_id"], line["webhook_id"]) == (replay.job_id, ENDPOINT)
+    assert "document_id" not in line
+    (line,) = api("GET", "/jobs", query={"kind": "document"}).json["jobs"]
+    assert line["document_id"] == document["job_id"]
+    assert "webhook_id" not in line
+    assert api("GET", f"/jobs/{replay.job_id}/events").json["events"][0]["event"] == "replay.requested"
+
+
+@pytest.mark.parametrize("change", [cancel, fail(code="unavailable", message="Later.")])
+def test_retry_of_a_replay(api: Api, deployed: Dependencies, change: Any) -> None:
+    """A replay that failed or was canceled runs again over the same span, though it has no file."""
+    old = requested(until=None).submission.job
+    deployed.jobs.apply(old.job_id, change)
+    again = accepted(api("POST", f"/jobs/{old.job_id}/retry"))
+    assert (again["kind"], again["retry_of"], again["webhook_id"]) == ("replay", old.job_id, ENDPOINT)
+    assert deployed.jobs.get(again["job_id"]).input == old.input
+    assert [event.name for event in deployed.jobs.events(again["job_id"])] == ["replay.requested"]
+
+
+def test_cancel_of_a_replay(api: Api, deployed: Dependencies) -> None:
+    """A replay that runs is canceled like any job."""
+    job_id = requested().submission.job.job_id
+    deployed.jobs.apply(job_id, begin(stage="send", lease="x"))
+    answer = api("POST", f"/jobs/{job_id}/cancel")
+    assert (answer.status, answer.json["status"], answer.json["webhook_id"]) == (200, "canceled", ENDPOINT)
+    assert deployed.jobs.events(job_id)[-1].name == "replay.canceled"
+
+
+def test_a_replay_is_not_posted(api: Api) -> None:
+    """POST /jobs makes documents alone, and offers their events alone."""
+    asked = {"kind": "replay", "input": {"webhook_id": ENDPOINT}}
+    assert problem(api("POST", "/jobs", asked), 422, "invalid_request")["field"] == "kind"
+    refused = problem(
+        api("POST", "/jobs", HOOK | {"webhook_events": ["replay.completed"]}), 422, "invalid_request"
+    )
+    assert refused["field"] == "webhook_events"
+    assert "document.indexed" in refused["detail"]
+    assert "replay." not in refused["detail"]
+
+
+# ── others ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("path", ["", "/events"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,10 +12,13 @@ from hypothesis import strategies as st
 
 from core import ids, views
 from core.jobs import Job, JobStore, Snapshot, begin, cancel
-from tests.unit.examples import FakeClock, job
+from core.webhooks import deliveries
+from core.webhooks.deliveries import Attempt, Delivery
+from core.webhooks.endpoints import Endpoints, Vault
+from tests.unit.examples import NOW, FakeClock, job
 from tests.unit.rest import Answer, call, problem
 from wait import handler as module
-from wait.handler import LAST_GAP_SECONDS, until_changed
+from wait.handler import LAST_GAP_SECONDS, Dependencies, until_changed, until_ended
 
 QUEUED, RUNNING = job(), job(status="running", version=2)
 DONE = replace(RUNNING, status="completed", version=3)
@@ -226,3 +230,174 @@ def test_somebody_elses_job(job_id: str) -> None:
 def test_scope(job_id: str) -> None:
     """Looking needs the scope to read."""
     problem(ask(job_id, scopes="jobs:write"), 403, "forbidden")
+
+
+# ── a test of an endpoint ────────────────────────────────────────────────────────────────────────────────────
+
+
+def sent(status: str) -> Delivery:
+    """A ping's delivery in this status."""
+    facts = {"event": "ping", "owner": "ana", "format": "recado", "body": "{}", "status": status}
+    return deliveries.draft(event_id=ids.new("evt"), endpoint_id=WEBHOOK, now=NOW, retention_seconds=60, **facts)
+
+
+WEBHOOK = ids.new("wh")
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        (None, False),
+        ("pending", False),
+        ("sending", False),
+        ("delivered", True),
+        ("failed", True),
+        ("canceled", True),
+    ],
+)
+def test_until_a_ping_has_ended(status: str | None, ended: bool) -> None:
+    """A ping is waited for while it is not written yet, or on its way; not any longer once it has ended."""
+    clock = FakeClock(0.0)
+    found = sent(status) if status else None
+    assert until_ended(lambda: found, 5, clock=clock, sleep=clock.sleep) is ended
+    assert clock.now == (0 if ended else 5)
+
+
+@given(st.floats(0.01, 24))
+def test_the_end_of_a_ping_is_seen_within_a_second(moment: float) -> None:
+    """The end of a ping is answered less than a second after it."""
+    clock = FakeClock(0.0)
+
+    def look() -> Delivery | None:
+        return sent("delivered") if clock.now >= moment else None
+
+    assert until_ended(look, 25, clock=clock, sleep=clock.sleep)
+    assert moment <= clock.now < moment + 1
+
+
+@pytest.fixture
+def parts(environment: dict[str, str], store: JobStore, deliveries_table: str) -> Dependencies:
+    return module.dependencies()
+
+
+@pytest.fixture
+def webhook_id(parts: Dependencies, dynamodb: Any, jobs_table: str, secrets_key: str, kms: Any) -> str:
+    endpoints = Endpoints(dynamodb, jobs_table, Vault(kms, secrets_key))
+    endpoint, _ = endpoints.draft("ana", url="https://example.com/h", events=("document.failed",))
+    endpoints.create(endpoint)
+    return endpoint.endpoint_id
+
+
+def ping(webhook_id: str, **options: Any) -> Answer:
+    return call(module.handler, "POST", f"/webhooks/{webhook_id}/test", **options)
+
+
+def pings(parts: Dependencies, owner: str = "ana") -> list[Any]:
+    return [json.loads(body) for body in parts.owner_log.page(owner)[0]]
+
+
+def answering(parts: Dependencies, webhook_id: str, clock: FakeClock, **outcome: Any) -> Callable[[float], None]:
+    """A sleep during whose third call the ping is sent, as dispatch and sender would do it, and is answered."""
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if len(clock.sleeps) == 3:
+            (event,) = pings(parts)
+            facts = {"event": "ping", "owner": "ana", "format": "recado", "body": json.dumps(event)}
+            delivery = parts.deliveries.create(
+                deliveries.draft(
+                    event_id=event["event_id"],
+                    endpoint_id=webhook_id,
+                    now=time.time(),
+                    retention_seconds=60,
+                    single=True,
+                    **facts,
+                )
+            )
+            claimed = parts.deliveries.claim(delivery.delivery_id, attempts=0, manual=True)
+            assert claimed is not None
+            attempt = Attempt(number=1, at="now", trigger="manual", url="https://example.com/h", **outcome)
+            parts.deliveries.record(claimed, attempt, wait=None)
+
+    return sleep
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        ({"status": 204, "response_headers": {"content-type": "text/plain"}, "body": "ok"}, "delivered"),
+        ({"status": 500, "error": "http_5xx"}, "failed"),
+        ({"error": "blocked", "message": "No."}, "failed"),
+    ],
+)
+def test_ping(
+    parts: Dependencies,
+    webhook_id: str,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: dict[str, Any],
+    status: str,
+) -> None:
+    """A ping is written to the owner's log, and answered with what the endpoint answered as soon as it has."""
+    monkeypatch.setattr(time, "sleep", answering(parts, webhook_id, clock, **outcome))
+    seen = ping(webhook_id)
+    (event,) = pings(parts)
+    assert (event["event"], event["endpoint_id"]) == ("ping", webhook_id)
+    assert (seen.status, seen.json["status"], seen.json["event_id"]) == (200, status, event["event_id"])
+    (attempt,) = seen.json["attempts"]
+    assert {name: attempt[name] for name in outcome} == outcome
+    assert json.loads(seen.json["payload"]) == event
+    assert seen.json["links"]["self"] == f"https://api.example.com/v1/deliveries/{seen.json['delivery_id']}"
+    assert seen.headers["cache-control"] == "no-store"
+    assert len(clock.sleeps) == 3
+
+
+def test_no_answer_in_time(parts: Dependencies, webhook_id: str, clock: FakeClock) -> None:
+    """After the longest wait there is a 202 that says where the answer will be."""
+    seen = ping(webhook_id)
+    (event,) = pings(parts)
+    identifier = deliveries.delivery_id(event["event_id"], webhook_id)
+    assert seen.status == 202
+    assert seen.json == {
+        "delivery_id": identifier,
+        "links": {"self": f"https://api.example.com/v1/deliveries/{identifier}"},
+    }
+    assert seen.headers["location"] == f"../../deliveries/{identifier}"
+    assert seen.headers["retry-after"] == "1"
+    assert sum(clock.sleeps) == pytest.approx(25)
+
+
+def test_ping_of_a_disabled_endpoint(
+    parts: Dependencies, webhook_id: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disabled endpoint can be tested: whoever mends it wants to know before switching it on."""
+    parts.endpoints.disable(parts.endpoints.get("ana", webhook_id), reason="gone", also=[])
+    monkeypatch.setattr(time, "sleep", answering(parts, webhook_id, clock, status=204))
+    assert ping(webhook_id).status == 200
+
+
+def test_ping_of_the_default(
+    parts: Dependencies, dynamodb: Any, jobs_table: str, secrets_key: str, kms: Any
+) -> None:
+    """The default endpoint has no URL to be tested; before it is there it is a 404 like any other."""
+    problem(ping("default"), 404, "not_found")
+    endpoints = Endpoints(dynamodb, jobs_table, Vault(kms, secrets_key))
+    endpoint, _ = endpoints.draft("ana", "default")
+    endpoints.create(endpoint)
+    problem(ping("default"), 409, "conflict")
+    assert pings(parts) == []
+
+
+def test_ping_of_somebody_elses(parts: Dependencies, webhook_id: str, clock: FakeClock) -> None:
+    """Another owner's endpoint is answered like one that does not exist, and nothing is sent."""
+    foreign = ping(webhook_id, owner="ben")
+    problem(foreign, 404, "not_found")
+    for unknown in (ids.new("wh"), "x", webhook_id.lower()):
+        assert ping(unknown, owner="ben").json == foreign.json
+    assert pings(parts) == pings(parts, "ben") == []
+
+
+def test_scope_of_a_ping(parts: Dependencies, webhook_id: str, clock: FakeClock) -> None:
+    """A test calls somebody, so it needs the scope to write."""
+    problem(ping(webhook_id, scopes="jobs:read jobs:write search webhooks:read"), 403, "forbidden")
+    assert pings(parts) == []
