@@ -9,9 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-# SQS delays a message by 15 minutes at most:
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html
-MAX_SQS_DELAY_SECONDS = 900
+DAY_SECONDS = 86_400
 # SQS forgets a message that nobody takes after this long, its default; a job must not count on an older one.
 SQS_RETENTION_MINUTES = 4 * 24 * 60
 RUNTIMES = ("python3.11", "python3.12", "python3.13", "python3.14", "provided.al2023")
@@ -61,6 +59,9 @@ class Config:
 
     webhook_schedule_seconds: tuple[int, ...]
     webhook_timeout_seconds: int
+    webhook_circuit_failures: int
+    webhook_disable_after_hours: int
+    max_webhooks: int
     webhook_allow_http: bool
     allow_private_cidrs: tuple[str, ...]
 
@@ -130,11 +131,15 @@ def _overlap_is_smaller_than_chunk(config: Config) -> None:
         )
 
 
-def _schedule_fits_the_queue(config: Config) -> None:
-    schedule = config.webhook_schedule_seconds
-    if not schedule or any(not 0 <= wait <= MAX_SQS_DELAY_SECONDS for wait in schedule):
+def _schedule_fits_the_retention(config: Config) -> None:
+    """A receiver may ask for twice the wait, and what is kept must outlive its last attempt."""
+    schedule, days = config.webhook_schedule_seconds, config.delivery_retention_days
+    if not schedule or any(wait < 0 for wait in schedule):
+        raise ConfigError(f"webhook_schedule_seconds: expected waits of 0 s or more, got {list(schedule)}")
+    if 2 * sum(schedule) >= days * DAY_SECONDS:
         raise ConfigError(
-            f"webhook_schedule_seconds: expected waits of 0 to {MAX_SQS_DELAY_SECONDS} s, got {list(schedule)}"
+            f"webhook_schedule_seconds: {sum(schedule)} s in all is not less than half of "
+            f"delivery_retention_days ({days})"
         )
 
 
@@ -187,11 +192,14 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("parse_memory_mb", 256, 8_000),
     _between("max_characters", 1, 100_000_000),
     _between("webhook_timeout_seconds", 1, 30),
+    _between("webhook_circuit_failures", 2, 1000),
+    _between("webhook_disable_after_hours", 1, 24 * 30),
+    _between("max_webhooks", 1, 1000),
     _between("job_retention_days", 1, 3650),
     _between("delivery_retention_days", 1, 3650),
     _between("file_retention_days", 1, 3650),
     _overlap_is_smaller_than_chunk,
-    _schedule_fits_the_queue,
+    _schedule_fits_the_retention,
     _networks_are_networks,
     _origins_are_origins,
     _email_is_an_address,

@@ -6,7 +6,6 @@ POST /jobs ▸ api ▸ jobs table ▸ stream ▸ publisher ▸ doc-events ▸ { 
 from __future__ import annotations
 
 from aws_cdk import CfnOutput, Duration, Stack
-from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
@@ -14,6 +13,7 @@ from aws_cdk import aws_lambda_event_sources as sources
 from constructs import Construct
 
 from stacks.config import Config
+from stacks.constructs.alarms import Alarms
 from stacks.constructs.discarded_records import DiscardedRecords
 from stacks.constructs.document_pipeline import DocumentPipeline, embedding_environment, model_access
 from stacks.constructs.fan_out import FanOut
@@ -47,7 +47,7 @@ class ServiceStack(Stack):
         self.fan_out.subscribe(self.webhooks.notify)
         self.sweep = self._sweep()
         self.api = self._api()
-        self._raise_alarms()
+        self.alarms = self._alarms()
         self._end_jobs_whose_execution_ended()
         self._outputs()
 
@@ -110,21 +110,17 @@ class ServiceStack(Stack):
         dead = {
             "INDEXING_DLQ_URL": self.indexing.dead_letters,
             "EMBEDDING_DLQ_URL": self.pipeline.embedding.dead_letters,
-            "WEBHOOKS_DLQ_URL": self.webhooks.queue.dead_letters,
         }
         sweep = self.functions.create(
             "sweep",
             timeout=Duration.seconds(50),
-            environment={
-                "JOBS_TABLE": self._storage.jobs.table_name,
-                "DELIVERIES_TABLE": self._storage.deliveries.table_name,
-            }
+            retries=0,
+            environment={"JOBS_TABLE": self._storage.jobs.table_name}
             | {key: queue.queue_url for key, queue in dead.items()},
         )
         for queue in dead.values():
             queue.grant_consume_messages(sweep)
         self._storage.jobs.grant_read_write_data(sweep)
-        self._storage.deliveries.grant_read_write_data(sweep)
         self.pipeline.state_machine.grant_task_response(sweep)
         events.Rule(
             self,
@@ -168,9 +164,17 @@ class ServiceStack(Stack):
                 "MAX_INLINE_BYTES": str(config.max_inline_bytes),
                 "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
                 "INDEXING_QUEUE_URL": self.indexing.queue.queue_url,
+                "DELIVERIES_TABLE": storage.deliveries.table_name,
+                "WEBHOOKS_QUEUE_URL": self.webhooks.queue.queue.queue_url,
+                "WEBHOOK_CIRCUIT_FAILURES": str(config.webhook_circuit_failures),
+                "MAX_WEBHOOKS": str(config.max_webhooks),
             },
+            layers=("signing",),
         )
         self.indexing.queue.grant_send_messages(api)
+        self.webhooks.queue.queue.grant_send_messages(api)
+        storage.deliveries.grant(api, "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
+        storage.deliveries.grant(api, "dynamodb:UpdateItem")  # what a circuit holds is let go after an edit
         storage.jobs.grant_read_write_data(api)
         storage.grant_objects(api, read=("uploads/",), write=("inputs/", "uploads/"))
         storage.secrets_key.grant(api, "kms:Encrypt")
@@ -180,9 +184,16 @@ class ServiceStack(Stack):
         wait = self.functions.create(
             "wait",
             timeout=Duration.seconds(29),
-            environment=self._http_environment() | {"WAIT_SECONDS_MAX": str(self._config.wait_seconds_max)},
+            environment=self._http_environment()
+            | {
+                "WAIT_SECONDS_MAX": str(self._config.wait_seconds_max),
+                "DELIVERIES_TABLE": self._storage.deliveries.table_name,
+                "JOB_RETENTION_DAYS": str(self._config.job_retention_days),
+            },
         )
         self._storage.jobs.grant_read_data(wait)
+        self._storage.jobs.grant(wait, "dynamodb:PutItem")  # the ping that tests a webhook
+        self._storage.deliveries.grant(wait, "dynamodb:GetItem", "dynamodb:Query")
         return wait
 
     def _search_function(self) -> lambda_.Function:
@@ -208,9 +219,16 @@ class ServiceStack(Stack):
             "CORS_ORIGINS": ",".join(self._config.cors_origins),
         }
 
-    def _raise_alarms(self) -> None:
-        for queue in (self.indexing, self.pipeline.embedding, self.webhooks.notify, self.webhooks.queue):
-            queue.alarm.add_alarm_action(actions.SnsAction(self.fan_out.alerts))
+    def _alarms(self) -> Alarms:
+        return Alarms(
+            self,
+            "Alarms",
+            topic=self.fan_out.alerts,
+            publisher=self.publisher,
+            waker=self.webhooks.waker,
+            webhooks=self.webhooks.queue,
+            dead_letters=(self.indexing, self.pipeline.embedding, self.webhooks.notify, self.webhooks.queue),
+        )
 
     def _end_jobs_whose_execution_ended(self) -> None:
         """TIMED_OUT and ABORTED pass by every Catch; this rule does not."""

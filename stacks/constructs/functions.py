@@ -37,9 +37,13 @@ class Functions(Construct):
         memory_mb: int = 512,
         environment: dict[str, str] | None = None,
         layers: tuple[str, ...] = (),
+        retries: int | None = None,
         recursive_loop: lambda_.RecursiveLoop | None = None,
     ) -> lambda_.Function:
-        """Make function `name`, whose handler is `lambdas/<name>/handler.py`."""
+        """Make function `name`, whose handler is `lambdas/<name>/handler.py`.
+
+        `retries`: after a failed asynchronous call (Lambda's default is two); 0 for what a schedule calls anyway.
+        """
         construct_id = "".join(part.capitalize() for part in name.split("_"))
         log_group = logs.LogGroup(
             self,
@@ -63,6 +67,7 @@ class Functions(Construct):
             memory_size=memory_mb,
             environment=self._common_environment(name) | (environment or {}),
             layers=[self._layer(layer) for layer in ("base", *layers)] if self._config.layers else None,
+            retry_attempts=retries,
             recursive_loop=recursive_loop,
         )
 

@@ -106,16 +106,21 @@ class RestApi(Construct):
         )
 
     def _route(self, api: lambda_.Function, wait: lambda_.Function, search: lambda_.Function) -> None:
-        """Literal resources hide a greedy parent, so each level under /jobs says where the rest goes."""
+        """Literal resources hide a greedy parent, so each level under them says where the rest goes."""
         to_api, to_wait, to_search = (
             apigateway.LambdaIntegration(f, allow_test_invoke=False) for f in (api, wait, search)
         )
         root = self.rest_api.root
         jobs = root.add_resource("jobs")
         job = jobs.add_resource("{job_id}")
-        for resource in (jobs, job, job.add_resource("{proxy+}"), root.add_resource("{proxy+}")):
-            self._method(resource, "ANY", to_api)
-        self._method(job.add_resource("status"), "ANY", to_wait)
+        webhooks = root.add_resource("webhooks")
+        webhook = webhooks.add_resource("{webhook_id}")
+        for parent in (jobs, job, webhooks, webhook):
+            self._method(parent, "ANY", to_api)
+        for parent in (job, webhook, root):
+            self._method(parent.add_resource("{proxy+}"), "ANY", to_api)
+        for held_open in (job.add_resource("status"), webhook.add_resource("test")):
+            self._method(held_open, "ANY", to_wait)
         self._method(root.add_resource("search"), "ANY", to_search)
         for path in OPEN_PATHS:
             root.add_resource(path).add_method("GET", to_api)

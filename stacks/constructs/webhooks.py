@@ -1,10 +1,12 @@
-"""Webhooks: one delivery per event and endpoint (`dispatch`), sent and retried by `webhook_sender`."""
+"""Webhooks: `dispatch` writes one delivery per event and endpoint, `webhook_sender` sends it when it is due."""
 
 from __future__ import annotations
 
 import json
 
 from aws_cdk import Duration
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -27,32 +29,12 @@ class Webhooks(Construct):
         storage: StorageStack,
     ) -> None:
         super().__init__(scope, construct_id)
-        tables = {
-            "JOBS_TABLE": storage.jobs.table_name,
-            "DELIVERIES_TABLE": storage.deliveries.table_name,
-        }
-        self.sender = functions.create(
-            "webhook_sender",
-            # a batch is sent at once, each within its own deadline, so one deadline and some slack is enough
-            timeout=Duration.seconds(config.webhook_timeout_seconds + 30),
-            environment=tables
-            | outbound_environment(config)
-            | {
-                "WEBHOOK_SCHEDULE_SECONDS": json.dumps(list(config.webhook_schedule_seconds)),
-                "WEBHOOK_TIMEOUT_SECONDS": str(config.webhook_timeout_seconds),
-                "SECRETS_KEY": storage.secrets_key.key_arn,
-            },
-            # It re-sends to its own queue to wait; hops are limited by the schedule, not by AWS's loop guard.
-            recursive_loop=lambda_.RecursiveLoop.ALLOW,
-        )
+        self._config, self._functions, self._storage = config, functions, storage
+        self.sender = self._sender()
         self.queue = JobQueue(
             self, "Webhooks", worker=self.sender, batch_size=10, max_concurrency=config.webhooks_concurrency
         )
-        self.dispatch = functions.create(
-            "dispatch",
-            timeout=Duration.seconds(30),
-            environment=tables | {"DELIVERY_RETENTION_DAYS": str(config.delivery_retention_days)},
-        )
+        self.dispatch = self._dispatch()
         self.notify = JobQueue(
             self,
             "Notify",
@@ -60,13 +42,94 @@ class Webhooks(Construct):
             max_concurrency=config.notify_concurrency,
             swept=False,
         )
-        for function in (self.sender, self.dispatch):
+        self.dispatch.add_environment("NOTIFY_QUEUE_URL", self.notify.queue.queue_url)
+        self.waker = self._waker()
+        self._grant()
+
+    def _sender(self) -> lambda_.Function:
+        config = self._config
+        return self._functions.create(
+            "webhook_sender",
+            # a batch is sent at once, each within its own deadline, so one deadline and some slack is enough
+            timeout=Duration.seconds(config.webhook_timeout_seconds + 30),
+            layers=("signing",),
+            memory_mb=1024,  # it has as much CPU as memory, and a busy sender needs it
+            environment=self._tables()
+            | self._retries()
+            | outbound_environment(config)
+            | {
+                "WEBHOOK_TIMEOUT_SECONDS": str(config.webhook_timeout_seconds),
+                "WEBHOOK_DISABLE_AFTER_HOURS": str(config.webhook_disable_after_hours),
+                "SECRETS_KEY": self._storage.secrets_key.key_arn,
+                "JOB_RETENTION_DAYS": str(config.job_retention_days),
+                "DELIVERY_RETENTION_DAYS": str(config.delivery_retention_days),
+            },
+            # It re-sends to its own queue to wait; hops are limited by the schedule, not by AWS's loop guard.
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        )
+
+    def _dispatch(self) -> lambda_.Function:
+        return self._functions.create(
+            "dispatch",
+            timeout=Duration.minutes(1),
+            environment=self._tables()
+            | {
+                "DELIVERY_RETENTION_DAYS": str(self._config.delivery_retention_days),
+                "JOB_DEADLINE_MINUTES": str(self._config.job_deadline_minutes),
+            },
+            # A replay goes on by a message to its own queue; each hop moves its cursor, so there is an end.
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        )
+
+    def _waker(self) -> lambda_.Function:
+        """What is due later than a queue can delay, what was never queued, and what the queue gave up."""
+        dead_letters = self.queue.dead_letters
+        waker = self._functions.create(
+            "webhook_waker",
+            timeout=Duration.seconds(58),
+            retries=0,
+            environment=self._tables() | self._retries() | {"WEBHOOKS_DLQ_URL": dead_letters.queue_url},
+        )
+        dead_letters.grant_consume_messages(waker)
+        events.Rule(
+            self,
+            "EveryMinute",
+            schedule=events.Schedule.rate(Duration.minutes(1)),
+            targets=[targets.LambdaFunction(waker, retry_attempts=0)],
+        )
+        return waker
+
+    def _grant(self) -> None:
+        """What each calls and nothing else: none has to scan or to delete, and the sender talks to strangers."""
+        jobs, deliveries = self._storage.jobs, self._storage.deliveries
+        for function in (self.sender, self.dispatch, self.waker):
             function.add_environment("WEBHOOKS_QUEUE_URL", self.queue.queue.queue_url)
             self.queue.queue.grant_send_messages(function)
-            storage.deliveries.grant_read_write_data(function)
-        storage.jobs.grant_read_data(self.dispatch)
-        storage.jobs.grant_read_write_data(self.sender)
-        storage.secrets_key.grant_decrypt(self.sender)
+            deliveries.grant(function, *_actions("GetItem", "PutItem", "UpdateItem"))
+        deliveries.grant(self.sender, *_actions("BatchGetItem", "BatchWriteItem"))
+        deliveries.grant(self.dispatch, *_actions("Query"))
+        deliveries.grant(self.waker, *_actions("Query"))
+        jobs.grant(self.sender, *_actions("BatchGetItem", "PutItem"))
+        jobs.grant(self.dispatch, *_actions("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem"))
+        jobs.grant(self.waker, *_actions("PutItem"))  # what a job shows of its webhook
+        self.notify.queue.grant_send_messages(self.dispatch)
+        self._storage.secrets_key.grant_decrypt(self.sender)
+
+    def _tables(self) -> dict[str, str]:
+        return {
+            "JOBS_TABLE": self._storage.jobs.table_name,
+            "DELIVERIES_TABLE": self._storage.deliveries.table_name,
+        }
+
+    def _retries(self) -> dict[str, str]:
+        return {
+            "WEBHOOK_SCHEDULE_SECONDS": json.dumps(list(self._config.webhook_schedule_seconds)),
+            "WEBHOOK_CIRCUIT_FAILURES": str(self._config.webhook_circuit_failures),
+        }
+
+
+def _actions(*names: str) -> list[str]:
+    return [f"dynamodb:{name}" for name in names]
 
 
 def outbound_environment(config: Config) -> dict[str, str]:

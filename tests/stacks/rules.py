@@ -5,7 +5,8 @@ https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-d
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html (maximum concurrency),
 https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-errors.html (streams),
 https://docs.aws.amazon.com/sns/latest/dg/sns-configure-dead-letter-queue.html (subscriptions),
-https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html (loops).
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html (loops),
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html (schedules).
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ VISIBILITY_FACTOR = 6
 LEAST_RECEIVES = 5
 DAYS_14 = 14 * 24 * 3600
 DEFAULT_RETENTION = 4 * 24 * 3600
+MINUTE = 60
 SMALLEST_ACCOUNT = 10
 LEFT_FOR_THE_API = 1
+LAMBDA_RETRIES = 2
 
 Rule = Callable[[Template], Iterator[str]]
 
@@ -87,6 +90,37 @@ def dead_letters_raise_an_alarm(template: Template) -> Iterator[str]:
             yield f"{dead_letters}: no alarm on {metric} from 1, with an action"
 
 
+def dead_letters_are_swept_on_schedule(template: Template) -> Iterator[str]:
+    """Whoever empties a queue of dead letters comes every minute, and has them in hand for as long as it runs."""
+    longest = 0
+    for function, properties in resources(template, "AWS::Lambda::Function"):
+        if list(_swept_by(properties)):
+            longest = max(longest, properties["Timeout"])
+            if function not in _scheduled(template):
+                yield f"{function}: empties a queue, and is on no schedule"
+    for _, dead_letters in _pairs(template):
+        if _properties(template, dead_letters).get("VisibilityTimeout", 30) <= longest:
+            yield f"{dead_letters}: shows messages again within {longest} s"
+
+
+# Schedules
+
+
+def schedules_come_once_a_minute(template: Template) -> Iterator[str]:
+    """And never two at a time: neither EventBridge nor Lambda tries again, as the next minute does."""
+    for logical_id, rule in _schedules(template):
+        if rule["ScheduleExpression"] != "rate(1 minute)":
+            yield f"{logical_id}: {rule['ScheduleExpression']}"
+        for called in rule["Targets"]:
+            if called.get("RetryPolicy", {}).get("MaximumRetryAttempts") != 0:
+                yield f"{logical_id}: the call is tried again"
+    for function in _scheduled(template):
+        if _retries(template, function) != 0:
+            yield f"{function}: a run that failed is tried again"
+        if _properties(template, function).get("Timeout", 3) >= MINUTE:
+            yield f"{function}: runs into the next minute"
+
+
 # Mappings
 
 
@@ -131,6 +165,20 @@ def the_outbox_sends_new_events_only(template: Template) -> Iterator[str]:
         filters = mapping.get("FilterCriteria", {}).get("Filters", [])
         if [json.loads(one["Pattern"]) for one in filters] != [wanted]:
             yield logical_id
+
+
+# Alarms
+
+
+def alarms_tell_somebody(template: Template) -> Iterator[str]:
+    """Each is on, says what is wrong, and goes to a topic."""
+    topics = dict(resources(template, "AWS::SNS::Topic"))
+    for logical_id, alarm in resources(template, ALARM):
+        told = {target(action) for action in alarm.get("AlarmActions", [])}
+        if not told or not told <= set(topics) or not alarm.get("ActionsEnabled", True):
+            yield f"{logical_id}: tells nobody"
+        if not alarm.get("AlarmDescription"):
+            yield f"{logical_id}: does not say what is wrong"
 
 
 # Topics
@@ -186,11 +234,14 @@ RULES: tuple[Rule, ...] = (
     dead_letters_are_kept_longest,
     queues_refuse_plain_http,
     dead_letters_raise_an_alarm,
+    dead_letters_are_swept_on_schedule,
+    schedules_come_once_a_minute,
     queue_mappings_report_each_failure,
     queue_mappings_are_limited,
     mappings_fit_the_smallest_account,
     streams_lose_nothing,
     the_outbox_sends_new_events_only,
+    alarms_tell_somebody,
     subscriptions_are_raw_and_have_dead_letters,
     topics_may_send_to_their_queues,
     topics_refuse_plain_http,
@@ -239,8 +290,28 @@ def _work_queues(template: Template) -> list[str]:
 def _swept(template: Template) -> Iterator[str | None]:
     """Dead-letter queues whose URL is given to a function: it empties them."""
     for _, function in resources(template, "AWS::Lambda::Function"):
-        variables = function.get("Environment", {}).get("Variables", {})
-        yield from (target(value) for key, value in variables.items() if key.endswith("_DLQ_URL"))
+        yield from _swept_by(function)
+
+
+def _swept_by(function: Properties) -> Iterator[str | None]:
+    variables = function.get("Environment", {}).get("Variables", {})
+    yield from (target(value) for key, value in variables.items() if key.endswith("_DLQ_URL"))
+
+
+def _schedules(template: Template) -> list[tuple[str, Properties]]:
+    return [(i, rule) for i, rule in resources(template, "AWS::Events::Rule") if "ScheduleExpression" in rule]
+
+
+def _scheduled(template: Template) -> set[str | None]:
+    return {target(called["Arn"]) for _, rule in _schedules(template) for called in rule["Targets"]}
+
+
+def _retries(template: Template, function: str | None) -> int:
+    """How often Lambda itself repeats an asynchronous call that failed."""
+    for _, invoke in resources(template, "AWS::Lambda::EventInvokeConfig"):
+        if target(invoke["FunctionName"]) == function:
+            return int(invoke.get("MaximumRetryAttempts", LAMBDA_RETRIES))
+    return LAMBDA_RETRIES
 
 
 def _watches(alarm: Properties, queue: str, metric: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,19 @@ def test_defaults_are_those_of_the_file() -> None:
     """What is not overridden is what cdk.json says."""
     read = {field.name: getattr(config(), field.name) for field in fields(Config)}
     assert {key: list(v) if isinstance(v, tuple) else v for key, v in read.items()} == KNOBS
+
+
+def test_every_knob_is_explained_with_its_default() -> None:
+    """The first table of docs/configuration.md has the keys of cdk.json, each with its value and some words."""
+    table = (ROOT / "docs/configuration.md").read_text().partition("\n## ")[0]
+    documented: dict[str, Any] = {}
+    for row in re.findall(r"^\| `.*$", table, re.MULTILINE):
+        keys, values, words = (cell.strip() for cell in row.strip("|").split("|"))
+        names, defaults = re.findall(r"`(.+?)`", keys), re.findall(r"`(.+?)`", values)
+        assert words, names
+        documented |= dict(zip(names, defaults if len(defaults) > 1 else defaults * len(names), strict=True))
+    texts = {key: value if isinstance(value, str) and value else json.dumps(value) for key, value in KNOBS.items()}
+    assert documented == texts
 
 
 def test_every_knob_turns_something() -> None:
@@ -118,14 +132,18 @@ BOUNDS = {
     "parse_memory_mb": (256, 8_000),
     "max_characters": (1, 100_000_000),
     "webhook_timeout_seconds": (1, 30),
+    "webhook_circuit_failures": (2, 1000),
+    "webhook_disable_after_hours": (1, 720),
+    "max_webhooks": (1, 1000),
     "job_retention_days": (1, 3650),
     "delivery_retention_days": (1, 3650),
     "file_retention_days": (1, 3650),
 }
 # What else must move for a bound itself to be possible.
-WITH: dict[tuple[str, int], dict[str, int]] = {
+WITH: dict[tuple[str, int], dict[str, Any]] = {
     ("chunk_size", 20): {"chunk_overlap": 0},
     ("chunk_overlap", 10_000): {"chunk_size": 20_000},
+    ("delivery_retention_days", 1): {"webhook_schedule_seconds": [0, 60]},
 }
 
 
@@ -170,8 +188,9 @@ def test_words_are_chosen_from_a_list(key: str, value: str) -> None:
         ("chunk_overlap", {"chunk_size": 100}),
         ("chunk_overlap", {"chunk_overlap": 1001}),
         ("webhook_schedule_seconds", {"webhook_schedule_seconds": []}),
-        ("webhook_schedule_seconds", {"webhook_schedule_seconds": [0, 901]}),
-        ("webhook_schedule_seconds", {"webhook_schedule_seconds": [-1]}),
+        ("webhook_schedule_seconds", {"webhook_schedule_seconds": [5, -1]}),
+        ("webhook_schedule_seconds", {"webhook_schedule_seconds": [0, 15 * 86_400]}),
+        ("webhook_schedule_seconds", {"delivery_retention_days": 6}),
         ("allow_private_cidrs", {"allow_private_cidrs": ["10.0.0.0/33"]}),
         ("allow_private_cidrs", {"allow_private_cidrs": ["10.0.0.1/8"]}),
         ("allow_private_cidrs", {"allow_private_cidrs": ["localhost"]}),
@@ -241,6 +260,23 @@ def test_the_overlap_is_always_smaller_than_the_chunk(size: int, overlap: int) -
         assert config(**changes).chunk_overlap == overlap
     else:
         assert refused(**changes).startswith("chunk_overlap: ")
+
+
+@given(schedule=st.lists(st.integers(0, 400_000), min_size=1), days=st.integers(1, 3650))
+def test_a_delivery_is_kept_until_its_last_attempt(schedule: list[int], days: int) -> None:
+    """Though a receiver asks for twice the wait each time, no delivery expires before it is exhausted."""
+    changes: dict[str, Any] = {"webhook_schedule_seconds": schedule, "delivery_retention_days": days}
+    if 2 * sum(schedule) < days * 86_400:
+        assert config(**changes).webhook_schedule_seconds == tuple(schedule)
+    else:
+        assert refused(**changes).startswith(f"webhook_schedule_seconds: {sum(schedule)} s in all ")
+
+
+def test_the_schedule_is_that_of_three_days() -> None:
+    """Ten attempts within 75 h 35 min, before the five days after which an endpoint may be disabled."""
+    schedule = config().webhook_schedule_seconds
+    assert (len(schedule), sum(schedule)) == (10, 75 * 3600 + 35 * 60 + 5)
+    assert sum(schedule) < config().webhook_disable_after_hours * 3600
 
 
 def test_a_float_from_the_cdk_node_is_a_whole_number() -> None:

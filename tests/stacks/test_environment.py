@@ -17,7 +17,7 @@ LAMBDAS = Path(__file__).parents[2] / "lambdas"
 FUNCTIONS = sorted(path.parent.name for path in LAMBDAS.glob("*/handler.py"))
 COMMON = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"}
 # Settings are declared in the handler, but where several modules of a function need them.
-ELSEWHERE = {"api": "api.dependencies"}
+ELSEWHERE = {name: f"{name}.dependencies" for name in ("api", "dispatch", "webhook_sender")}
 
 
 def declared(function: str) -> Any:

@@ -10,13 +10,16 @@ import pytest
 
 from api.handler import router as open_routes
 from core import events
+from core.webhooks import deliveries
 from embed_chunks import handler as embed_chunks
 from indexing import handler as indexing
 from tests.stacks.templates import ARN, Assembly, Resource
 from webhook_sender import handler as webhook_sender
+from webhook_waker import handler as webhook_waker
 
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 STREAM_LIMIT_SECONDS = 900
+LONGEST_WEBHOOK_TIMEOUT = 30
 
 
 def mapping_of(app: Assembly, function: str) -> Resource:
@@ -60,7 +63,7 @@ def test_logs_are_kept_as_configured(request: pytest.FixtureRequest, name: str, 
 
 
 def test_layers_hold_what_functions_import(app: Assembly) -> None:
-    """Every function has the base layer; parsers and numpy only where they are used."""
+    """Every function has the base layer; parsers, numpy and ed25519 only where they are used."""
     layers = {
         function: [layer.rpartition("/")[2] for layer in resource.properties["Layers"]]
         for function, resource in app.functions().items()
@@ -69,7 +72,15 @@ def test_layers_hold_what_functions_import(app: Assembly) -> None:
     assert {f: found[1:] for f, found in layers.items() if found[1:]} == {
         "validate_document": ["DocumentsLayer"],
         "search": ["VectorsLayer"],
+        **{name: ["SigningLayer"] for name in ("api", "webhook_sender")},
     }
+
+
+def test_every_requirements_file_is_a_layer(app: Assembly) -> None:
+    """None is pinned and never deployed."""
+    deployed = {layer.name.rpartition("/")[2] for layer in app.of("AWS::Lambda::LayerVersion")}
+    files = (Path(__file__).parents[2] / "lambdas" / "requirements").glob("*.txt")
+    assert deployed == {f"{file.stem.capitalize()}Layer" for file in files}
 
 
 def test_no_layers_where_the_environment_has_them(overridden: Assembly) -> None:
@@ -85,9 +96,20 @@ def test_the_last_receive_is_the_last(app: Assembly) -> None:
 
 def test_a_batch_of_deliveries_is_sent_at_once(app: Assembly) -> None:
     """`webhook_sender` has a thread for each message of a batch, so one deadline is enough for all."""
-    sender = app.functions()["webhook_sender"].properties
-    assert mapping_of(app, "webhook_sender").properties["BatchSize"] == webhook_sender.WORKERS
-    assert sender["Timeout"] > CONTEXT["webhook_timeout_seconds"]
+    assert mapping_of(app, "webhook_sender").properties["BatchSize"] == webhook_sender.BATCH
+
+
+def test_the_last_batch_of_a_sender_has_its_time(app: Assembly) -> None:
+    """A batch that it takes itself at the last moment may last a whole deadline, and be written down."""
+    slack = app.functions()["webhook_sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
+    assert slack >= webhook_sender.DRAIN_SECONDS + 10
+
+
+def test_a_claim_outlives_its_sender(app: Assembly) -> None:
+    """A lease ends after the sender that took it, at any timeout, and before its message comes again."""
+    slack = app.functions()["webhook_sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
+    assert slack + LONGEST_WEBHOOK_TIMEOUT < deliveries.LEASE_SECONDS
+    assert queue_of(app, "webhook_sender").properties["VisibilityTimeout"] > deliveries.LEASE_SECONDS
 
 
 def test_the_embedder_has_time_left_to_write_down(app: Assembly) -> None:
@@ -111,21 +133,20 @@ def test_what_holds_a_request_open_is_shorter_than_the_gateway(app: Assembly) ->
     assert CONTEXT["wait_seconds_max"] + 4 <= functions["wait"].properties["Timeout"]
 
 
-def test_the_sweep_ends_before_it_starts_again(app: Assembly) -> None:
-    """Once a minute, and never two at a time; a failure is simply tried again a minute later."""
-    (rule,) = [r.properties for r in app.of("AWS::Events::Rule") if "ScheduleExpression" in r.properties]
-    (sweep,) = rule["Targets"]
-    assert rule["ScheduleExpression"] == "rate(1 minute)"
-    assert sweep["Arn"] == ARN + app.functions()["sweep"].name
-    assert sweep["RetryPolicy"]["MaximumRetryAttempts"] == 0
-    assert app.functions()["sweep"].properties["Timeout"] < 60
+def test_two_functions_look_around_every_minute(app: Assembly) -> None:
+    """What no message and no Catch would tell is looked for by the sweep and the webhook waker."""
+    scheduled = {
+        target["Arn"].removeprefix(ARN)
+        for rule in app.of("AWS::Events::Rule")
+        if "ScheduleExpression" in rule.properties
+        for target in rule.properties["Targets"]
+    }
+    assert scheduled == {app.functions()[name].name for name in ("sweep", "webhook_waker")}
 
 
-def test_a_dead_letter_is_in_hand_while_the_sweep_runs(app: Assembly) -> None:
-    """What the sweep has received stays invisible until it has ended."""
-    dead = [q for q in app.of("AWS::SQS::Queue") if "RedrivePolicy" not in q.properties]
-    timeout = app.functions()["sweep"].properties["Timeout"]
-    assert {queue.properties["VisibilityTimeout"] > timeout for queue in dead} == {True}
+def test_the_waker_stops_before_it_is_stopped(app: Assembly) -> None:
+    """It begins no page of deliveries that it might not get through."""
+    assert app.functions()["webhook_waker"].properties["Timeout"] >= webhook_waker.SECONDS + 10
 
 
 def test_the_parser_leaves_memory_and_time_to_its_function(app: Assembly) -> None:

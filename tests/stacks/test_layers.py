@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,14 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def synthesise(tmp_path: Path, architecture: lambda_.Architecture, version: str = "python3.13") -> Path:
+def synthesise(
+    tmp_path: Path, architecture: lambda_.Architecture, version: str = "python3.13", name: str = "base"
+) -> Path:
     """The folder of the layer's asset."""
     app = cdk.App(outdir=str(tmp_path))
     stack = cdk.Stack(app, "Layers")
     runtime = lambda_.Runtime(version, lambda_.RuntimeFamily.PYTHON)
-    layers.dependency_layer(stack, "base", runtime=runtime, architecture=architecture)
+    layers.dependency_layer(stack, name, runtime=runtime, architecture=architecture)
     resources = app.synth().get_stack_by_name("Layers").template["Resources"].values()
     (layer,) = [each for each in resources if each["Type"] == "AWS::Lambda::LayerVersion"]
     return tmp_path / f"asset.{layer['Properties']['Content']['S3Key'].removesuffix('.zip')}"
@@ -51,6 +54,33 @@ def test_pip_is_told_the_platform_of_lambda(pip: list[list[str]], tmp_path: Path
     assert len(platforms) == len(layers.MANYLINUX)
     assert "--only-binary=:all:" in command
     assert command[command.index("--python-version") + 1] == "3.13"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in layers.REQUIREMENTS.glob("*.txt")))
+def test_a_layer_is_made_of_its_file(pip: list[list[str]], tmp_path: Path, name: str) -> None:
+    """pip gets the one file that the layer is named after, in which every version is pinned."""
+    synthesise(tmp_path, ARM, name=name)
+    ((*_, option, path),) = pip
+    assert (option, path) == ("-r", f"lambdas/requirements/{name}.txt")
+    lines = [line for line in Path(path).read_text().splitlines() if not line.startswith("#")]
+    assert lines
+    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in lines)
+
+
+def test_a_change_to_one_file_rebuilds_one_layer(
+    pip: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The asset of a layer depends on its own requirements and on no other layer's."""
+    requirements = tmp_path / "requirements"
+    requirements.mkdir()
+    monkeypatch.setattr(layers, "REQUIREMENTS", requirements)
+    (requirements / "base.txt").write_text("x==1\n")
+    assets: dict[str, list[str]] = {"base": [], "signing": []}
+    for version in ("1", "2"):
+        (requirements / "signing.txt").write_text(f"y=={version}\n")
+        for name, found in assets.items():
+            found.append(synthesise(tmp_path / f"{name}{version}", ARM, name=name).name)
+    assert [len(set(found)) for found in assets.values()] == [1, 2]
 
 
 def test_layer_holds_only_what_functions_import(pip: list[list[str]], tmp_path: Path) -> None:

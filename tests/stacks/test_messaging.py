@@ -1,4 +1,4 @@
-"""Queues, mappings, topics and alarms of the service stack obey every rule, and every rule can say no."""
+"""Queues, schedules, topics and alarms of the service stack obey every rule, and every rule can say no."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Mutation:
 
 QUEUE, MAPPING, ALARM = "AWS::SQS::Queue", "AWS::Lambda::EventSourceMapping", "AWS::CloudWatch::Alarm"
 SUBSCRIPTION, FUNCTION = "AWS::SNS::Subscription", "AWS::Lambda::Function"
+SCHEDULE, INVOKE = "AWS::Events::Rule", "AWS::Lambda::EventInvokeConfig"
 
 
 def has_dead_letters(queue: Properties) -> bool:
@@ -45,6 +46,18 @@ def reads_a_queue(mapping: Properties) -> bool:
 
 def reads_a_stream(mapping: Properties) -> bool:
     return "StartingPosition" in mapping
+
+
+def is_scheduled(rule: Properties) -> bool:
+    return "ScheduleExpression" in rule
+
+
+def sweeps(function: Properties) -> bool:
+    return any(name.endswith("_DLQ_URL") for name in function["Environment"]["Variables"])
+
+
+def counts_dead_letters(alarm: Properties) -> bool:
+    return bool(alarm["Threshold"] == 1)
 
 
 def to_queue(subscription: Properties) -> bool:
@@ -120,11 +133,51 @@ MUTATIONS = (
         "only for sending",
         lambda p: statements(p)[0].update(Action="sqs:SendMessage"),
     ),
-    Mutation(rules.dead_letters_raise_an_alarm, ALARM, "no action", drop("AlarmActions")),
-    Mutation(rules.dead_letters_raise_an_alarm, ALARM, "switched off", put("ActionsEnabled", False)),
-    Mutation(rules.dead_letters_raise_an_alarm, ALARM, "from 2", put("Threshold", 2)),
-    Mutation(rules.dead_letters_raise_an_alarm, ALARM, "metric", put("MetricName", "NumberOfMessagesSent")),
-    Mutation(rules.dead_letters_raise_an_alarm, ALARM, "other queue", put("Dimensions", [])),
+    *(
+        Mutation(rules.dead_letters_raise_an_alarm, ALARM, name, change, counts_dead_letters)
+        for name, change in {
+            "no action": drop("AlarmActions"),
+            "switched off": put("ActionsEnabled", False),
+            "from 2": put("Threshold", 2),
+            "metric": put("MetricName", "NumberOfMessagesSent"),
+            "other queue": put("Dimensions", []),
+        }.items()
+    ),
+    Mutation(
+        rules.dead_letters_are_swept_on_schedule, SCHEDULE, "somebody else", put("Targets", []), is_scheduled
+    ),
+    Mutation(
+        rules.dead_letters_are_swept_on_schedule,
+        SCHEDULE,
+        "never",
+        lambda rule: (rule.pop("ScheduleExpression"), rule.update(EventPattern={})),
+        is_scheduled,
+    ),
+    Mutation(
+        rules.dead_letters_are_swept_on_schedule, QUEUE, "shown again", put("VisibilityTimeout", 58), has_none
+    ),
+    Mutation(
+        rules.schedules_come_once_a_minute,
+        SCHEDULE,
+        "rarely",
+        put("ScheduleExpression", "rate(5 minutes)"),
+        is_scheduled,
+    ),
+    Mutation(
+        rules.schedules_come_once_a_minute,
+        SCHEDULE,
+        "called again",
+        lambda rule: rule["Targets"][0].pop("RetryPolicy"),
+        is_scheduled,
+    ),
+    Mutation(rules.schedules_come_once_a_minute, INVOKE, "run again", put("MaximumRetryAttempts", 1)),
+    Mutation(rules.schedules_come_once_a_minute, INVOKE, "run thrice", drop("MaximumRetryAttempts")),
+    Mutation(rules.schedules_come_once_a_minute, INVOKE, "another's", put("FunctionName", {"Ref": "other"})),
+    Mutation(rules.schedules_come_once_a_minute, FUNCTION, "too long", put("Timeout", 60), sweeps),
+    Mutation(rules.alarms_tell_somebody, ALARM, "no action", drop("AlarmActions")),
+    Mutation(rules.alarms_tell_somebody, ALARM, "no topic", put("AlarmActions", [{"Ref": "gone"}])),
+    Mutation(rules.alarms_tell_somebody, ALARM, "switched off", put("ActionsEnabled", False)),
+    Mutation(rules.alarms_tell_somebody, ALARM, "no words", drop("AlarmDescription")),
     Mutation(
         rules.queue_mappings_report_each_failure, MAPPING, "gone", drop("FunctionResponseTypes"), reads_a_queue
     ),
@@ -232,6 +285,7 @@ def test_each_rule_is_tried() -> None:
 
 
 def test_the_rules_have_something_to_judge(service: Template) -> None:
-    """Four queues with a DLQ each, five mappings and two subscriptions are what the rules look at."""
-    kinds = (QUEUE, MAPPING, SUBSCRIPTION, ALARM)
-    assert [len(list(resources(service, kind))) for kind in kinds] == [8, 5, 2, 4]
+    """Four queues with a DLQ each, their mappings, subscriptions and schedules are what the rules look at."""
+    kinds = (QUEUE, MAPPING, SUBSCRIPTION, ALARM, INVOKE)
+    assert [len(list(resources(service, kind))) for kind in kinds] == [8, 5, 2, 7, 2]
+    assert len([rule for _, rule in resources(service, SCHEDULE) if is_scheduled(rule)]) == 2

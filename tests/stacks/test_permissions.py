@@ -117,7 +117,7 @@ def test_no_resource_is_a_pattern_but_below_a_name(app: Assembly) -> None:
     patterns = {r for granted in all_grants(app).values() for r in granted if "*" in r and r != "*"}
     assert {pattern.replace("/*", "").replace(":*", "") for pattern in patterns} <= {
         *("Data/inputs", "Data/uploads", "Data/work", "Data/vectors", "Data/parked", "Data/aws/lambda"),
-        "Jobs/index",
+        *("Jobs/index", "Deliveries/index"),
         "states:eu-west-1:123456789012:execution:Document/Machine",
     }
 
@@ -146,11 +146,23 @@ def test_only_the_authorizer_reads_keys(app: Assembly) -> None:
     assert readers == {"authorizer": {"dynamodb:GetItem"}}
 
 
-@pytest.mark.parametrize("reader", ["search", "wait", "authorizer"])
-def test_readers_cannot_write(app: Assembly, reader: str) -> None:
-    """What answers questions changes nothing: no table, no object, no queue."""
-    actions = {action for some in specific(app, reader).values() for action in some}
-    assert actions & (WRITES_TO_TABLES | {"s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"}) == set()
+@pytest.mark.parametrize(
+    ("reader", "written"), [("search", set()), ("authorizer", set()), ("wait", {("Jobs", "dynamodb:PutItem")})]
+)
+def test_readers_cannot_write(app: Assembly, reader: str, written: set[tuple[str, str]]) -> None:
+    """What answers questions changes nothing, but that `wait` notes down the ping that it waits for."""
+    writes = WRITES_TO_TABLES | {"s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"}
+    found = {(resource, a) for resource, some in specific(app, reader).items() for a in some & writes}
+    assert {(resource, action) for resource, action in found if not resource.endswith("/index/*")} == written
+
+
+def test_who_talks_to_strangers_can_browse_and_remove_nothing(app: Assembly) -> None:
+    """The sender reads and writes items whose keys it knows, and has no document within its reach."""
+    granted = specific(app, "webhook_sender")
+    actions = {action for some in granted.values() for action in some}
+    browsing = {"dynamodb:Query", "dynamodb:Scan", "dynamodb:DeleteItem"}
+    assert actions & browsing == set()
+    assert not any(resource.startswith("Data") for resource in granted)
 
 
 def test_only_the_embedder_and_search_pay_for_the_model(app: Assembly, overridden: Assembly) -> None:
@@ -184,7 +196,7 @@ def test_each_function_is_called_by_whom_it_serves(app: Assembly) -> None:
     by_name = {name: callers[f.name] for name, f in app.functions().items() if f.name in callers}
     assert by_name == {
         **{name: {"apigateway"} for name in ("api", "wait", "search", "authorizer")},
-        **{name: {"events"} for name in ("sweep", "finish_job")},
+        **{name: {"events"} for name in ("sweep", "webhook_waker", "finish_job")},
     }
 
 

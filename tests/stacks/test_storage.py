@@ -59,9 +59,10 @@ def test_tables_can_be_restored_and_expire(storage: Template, table: str) -> Non
     assert properties["BillingMode"] == "PAY_PER_REQUEST"
 
 
-def test_the_jobs_table_has_both_indexes_from_the_first_day(storage: Template) -> None:
+@pytest.mark.parametrize("table", ["JobsDF1CC2D4", "DeliveriesBF2F7293"])
+def test_jobs_and_deliveries_have_both_indexes_from_the_first_day(storage: Template, table: str) -> None:
     """Two indexes with nothing but keys in them: CloudFormation adds one at a time, and old rows lack keys."""
-    indexes = storage["Resources"]["JobsDF1CC2D4"]["Properties"]["GlobalSecondaryIndexes"]
+    indexes = storage["Resources"][table]["Properties"]["GlobalSecondaryIndexes"]
     described = {
         index["IndexName"]: ([key["AttributeName"] for key in index["KeySchema"]], index["Projection"])
         for index in indexes
