@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,13 @@ from local import deploy, engine, toolchain
 from local.api import Api
 from local.commands import api_url
 from local.engine import Engine
+
+SCHEDULE = (0, 2, 2, 3, 5)
+CONTEXT = {
+    "webhook_schedule_seconds": json.dumps(SCHEDULE),
+    "webhook_circuit_failures": "30",  # more than an endpoint collects that is to use up the schedule
+}
+"""Retries in seconds instead of days: what is deployed differs in this alone."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class System:
 @pytest.fixture(scope="session")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with engine.running(tmp_path_factory.mktemp("engine")) as running:
-        assembly = deploy.synthesise(running.workspace)
+        assembly = deploy.synthesise(running.workspace, context=CONTEXT)
         deploy.bootstrap(running)
         yield System(running, deploy.deploy(running, assembly), assembly)
 

@@ -104,12 +104,53 @@ SCOPED = {
     ("GET", "/documents/{document_id}"): "jobs:read",
     ("DELETE", "/documents/{document_id}"): "jobs:write",
     ("POST", "/search"): "search",
+    ("POST", "/webhooks"): "webhooks:write",
+    ("GET", "/webhooks"): "webhooks:read",
+    ("GET", "/webhooks/events"): "webhooks:read",
+    ("GET", "/webhooks/{webhook_id}"): "webhooks:read",
+    ("PATCH", "/webhooks/{webhook_id}"): "webhooks:write",
+    ("DELETE", "/webhooks/{webhook_id}"): "webhooks:write",
+    ("POST", "/webhooks/{webhook_id}/rotate-secret"): "webhooks:write",
+    ("GET", "/webhooks/{webhook_id}/public-key"): "webhooks:read",
+    ("POST", "/webhooks/{webhook_id}/test"): "webhooks:write",
+    ("POST", "/webhooks/{webhook_id}/recover"): "webhooks:write",
+    ("POST", "/webhooks/{webhook_id}/replay"): "webhooks:write",
+    ("GET", "/webhooks/{webhook_id}/deliveries"): "webhooks:read",
+    ("GET", "/deliveries/{delivery_id}"): "webhooks:read",
+    ("POST", "/deliveries/{delivery_id}/redeliver"): "webhooks:write",
 }
 BODIES = {
+    "/webhooks": {"url": "https://hooks.example.com/", "events": ["document.failed"]},
+    "/webhooks/{webhook_id}": {"description": "taken"},
+    "/webhooks/{webhook_id}/recover": {"since": "2026-11-30T09:00:00Z"},
+    "/webhooks/{webhook_id}/replay": {"since": "2026-11-30T09:00:00Z"},
     "/jobs": {"kind": "document", "input": {"text": "t"}},
     "/uploads": {"filename": "f", "size": 1},
     "/search": {"query": "q"},
 }
+
+
+NOWHERE = {
+    "job_id": "job_01JDX000000000000000000000",
+    "document_id": "none",
+    "webhook_id": "wh_01JDX000000000000000000000",
+    "delivery_id": "dlv_01JDX000000000000000000000_01JDX000000000000000000000",
+}
+
+
+def everything(service: Service) -> dict[str, str]:
+    """One of each that a path can name: a document, its job, an endpoint, and its delivery of the job's end."""
+    hook = {"url": "https://hooks.example.com/", "events": ["document.indexed"]}
+    webhook_id = service.call("POST", "/webhooks", json=hook).json()["webhook_id"]
+    job_id = service.submit("mine", document_id="d")
+    service.cloud.settle(within=60)
+    (delivery,) = service.call("GET", f"/webhooks/{webhook_id}/deliveries").json()["deliveries"]
+    names = {"job_id": job_id, "document_id": "d", "webhook_id": webhook_id}
+    return names | {"delivery_id": delivery["delivery_id"]}
+
+
+def rows(cloud: Cloud) -> list[Any]:
+    return [cloud.table(name).scan()["Items"] for name in ("Jobs", "Deliveries")]
 
 
 def routes(cloud: Cloud) -> dict[tuple[str, str], dict[str, Any]]:
@@ -130,34 +171,33 @@ class TestScopes:
 
     def test_a_key_without_the_scope_is_refused_by_name(self, service: Service) -> None:
         """All other scopes together do not replace the one that a route needs: 403, and nothing happens."""
-        job_id = service.submit()
+        names = everything(service)
         keys = {scope: make_key(service.cloud, "ana", scopes=tuple(set(SCOPES) - {scope})) for scope in SCOPES}
-        before = service.cloud.table("Jobs").scan()["Items"]
+        before = rows(service.cloud)
         for (method, path), scope in SCOPED.items():
-            target = path.format(job_id=job_id, document_id="d")
+            target = path.format(**names)
             headers = {"Authorization": f"Bearer {keys[scope]}"}
             answer = service.cloud.request(method, target, json=BODIES.get(path), headers=headers)
             assert scope in assert_problem(answer, 403, "forbidden")["detail"]
-        assert service.cloud.table("Jobs").scan()["Items"] == before
+        assert rows(service.cloud) == before
 
 
 class TestOwners:
     def test_what_is_anothers_does_not_exist(self, service: Service) -> None:
-        """Every route that names a job or document answers a foreign owner as if there were none."""
+        """Every route that names something of an owner's answers a foreign owner as if there were none."""
         cloud, stranger = service.cloud, Service(service.cloud, "bob")
-        live, ended = service.submit("mine", document_id="d"), service.submit("gone")
+        names, ended = everything(service), service.submit("gone")
         service.cancel(ended)
         cloud.settle(within=60)
-        before = cloud.table("Jobs").scan()["Items"]
+        before = rows(cloud)
         for method, path in routes(cloud):
             if "{" not in path:
                 continue
-            for job_id in (live, ended):
-                answer = stranger.call(method, path.format(job_id=job_id, document_id="d"), json=BODIES.get(path))
-                problem = assert_problem(answer, 404, "not_found")
-                made_up = path.format(job_id="job_01JDX000000000000000000000", document_id="none")
-                assert problem == stranger.call(method, made_up, json=BODIES.get(path)).json()
-        assert cloud.table("Jobs").scan()["Items"] == before
+            for job_id in (names["job_id"], ended):
+                target = path.format(**names | {"job_id": job_id})
+                problem = assert_problem(stranger.call(method, target, json=BODIES.get(path)), 404, "not_found")
+                assert problem == stranger.call(method, path.format(**NOWHERE), json=BODIES.get(path)).json()
+        assert rows(cloud) == before
 
     def test_lists_show_ones_own(self, service: Service) -> None:
         """Jobs, documents and search of a stranger are empty, also when it names what it wants."""

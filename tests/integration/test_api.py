@@ -217,7 +217,8 @@ class TestWebhookSecret:
         """No table holds the secret, or what could be it: only what KMS has sealed for this owner and endpoint."""
         secret = post(service, body(webhook_url=HOOK)).json()["webhook_secret"]
         (endpoint,) = stored(service.cloud, "endpoint")
-        assert secret.encode() not in bytes(endpoint["sealed_secret"])
+        (key,) = endpoint["keys"]
+        assert secret.encode() not in bytes(key["sealed"])
         assert secret.removeprefix("whsec_") not in repr(service.cloud.table("Jobs").scan()["Items"])
         (call,) = [call for call in service.cloud.calls.log if call.operation == "Encrypt"]
         assert call.params["EncryptionContext"] == {"owner": "ana", "endpoint": "default"}

@@ -154,51 +154,6 @@ class TestEmbedding:
         service.assert_over(job_id, "completed")
 
 
-class TestWebhooks:
-    def test_a_delivery_whose_sender_died_each_time_is_given_up(
-        self, service: Service, receiver: Receiver, unswept: None
-    ) -> None:
-        """Five dead senders are enough: the delivery has failed, and the job shows it."""
-        receiver.always = Killed()
-        job_id = service.submit(webhook_url=HOOK)
-        service.cancel(job_id)
-        service.cloud.settle(within=3600)
-        assert len(receiver.requests) == 5
-        sweep(service.cloud)
-        shown = service.job(job_id)["webhook"]
-        assert (shown["status"], shown["next_attempt_at"]) == ("failed", None)
-        assert (shown["last_attempt"]["error"], shown["last_attempt"]["status"]) == ("internal", None)
-        assert len(service.cloud.queue("Webhooks/DeadLetters")) == 0
-        service.cloud.settle(within=3600)
-        assert len(receiver.requests) == 5
-
-    def test_what_somebody_has_in_hand_is_not_given_up(self, service: Service, receiver: Receiver) -> None:
-        """A dead message of a delivery that is being sent stays until one knows how that ended."""
-        cloud = service.cloud
-
-        def react(received: Any) -> int:
-            item = cloud.table("Deliveries").scan()["Items"][0]
-            message = {"delivery_id": item["pk"].removeprefix("DELIVERY#"), "attempt": 0}
-            cloud.queue("Webhooks/DeadLetters").send(message)
-            sweep(cloud)
-            return 200
-
-        receiver.react = react
-        job_id = service.submit(webhook_url=HOOK)
-        service.cancel(job_id)
-        cloud.settle()
-        assert len(cloud.queue("Webhooks/DeadLetters")) == 1
-        cloud.advance(361)
-        assert len(cloud.queue("Webhooks/DeadLetters")) == 0
-        assert service.job(job_id)["webhook"]["status"] == "delivered"
-
-    def test_a_delivery_that_is_gone_is_no_trouble(self, service: Service) -> None:
-        """A dead message of a delivery that has expired is dropped."""
-        service.cloud.queue("Webhooks/DeadLetters").send({"delivery_id": "evt_x#default", "attempt": 0})
-        sweep(service.cloud)
-        assert len(service.cloud.queue("Webhooks/DeadLetters")) == 0
-
-
 class TestSweep:
     def test_one_bad_message_stops_no_other(self, service: Service) -> None:
         """A message that cannot be read stays for a person; those behind it are handled."""
@@ -209,8 +164,7 @@ class TestSweep:
             if number % 5 == 0:
                 queue.send(["no json", "[]", '{"event": "document.uploaded"}'][number // 5])
             queue.send({"event": "document.uploaded", "job_id": job_id})
-        for name in ("Embedding", "Webhooks"):
-            service.cloud.queue(f"{name}/DeadLetters").send("no json")
+        service.cloud.queue("Embedding/DeadLetters").send("no json")
         sweep(service.cloud)
         assert {service.job(job_id)["status"] for job_id in jobs} == {"failed"}
         assert sorted(queue.bodies) == ["[]", "no json", '{"event": "document.uploaded"}']
@@ -261,8 +215,8 @@ class TestSweep:
 
     def test_it_takes_more_than_one_batch(self, service: Service) -> None:
         """A queue of 35 is empty after one sweep."""
-        queue = service.cloud.queue("Webhooks/DeadLetters")
+        queue = service.cloud.queue("Indexing/DeadLetters")
         for number in range(35):
-            queue.send({"delivery_id": f"evt_{number}#default", "attempt": 0})
+            queue.send({"event": "document.uploaded", "job_id": f"job_{number}"})
         sweep(service.cloud)
         assert len(queue) == 0

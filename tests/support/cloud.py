@@ -266,6 +266,17 @@ class Cloud:
         """The calls of functions so far that their roles do not allow, as `function: action on resource`."""
         return Permissions(self.deployment).denied(self.calls.log)
 
+    def next_due(self) -> float:
+        """When the next thing that waits will happen, schedules aside; infinity if nothing waits."""
+        active = [m for m in self.mappings if m.enabled and m.name not in self._pausing]
+        times = [
+            self.scheduler.next_deadline(),
+            self.asynchronous.next_due(),
+            self.clock.next_alarm(),
+            *(mapping.next_due() for mapping in active),
+        ]
+        return min((when for when in times if when is not None), default=math.inf)
+
     def execution(self, name_or_arn: str) -> View:
         return self.executions.find(name_or_arn)
 
@@ -285,7 +296,7 @@ class Cloud:
         total = 0
         while total < STEP_LIMIT:
             total += self._work()
-            due = self._next_due()
+            due = self.next_due()
             tick = self.bus.next_tick() or math.inf
             when = due if idle_stops else min(due, tick)
             if when > target or when == math.inf:
@@ -311,16 +322,6 @@ class Cloud:
         if self.functions.broken:
             raise self.functions.broken.pop()
         return done
-
-    def _next_due(self) -> float:
-        active = [m for m in self.mappings if m.enabled and m.name not in self._pausing]
-        times = [
-            self.scheduler.next_deadline(),
-            self.asynchronous.next_due(),
-            self.clock.next_alarm(),
-            *(mapping.next_due() for mapping in active),
-        ]
-        return min((when for when in times if when is not None), default=math.inf)
 
     def _diagnosis(self) -> str:
         recent = [f"{invocation.name}" for invocation in self.functions.invocations[-10:]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -17,6 +18,8 @@ from botocore.client import BaseClient
 from botocore.model import Shape
 from moto.core import responses
 from moto.core.serialize import ResponseSerializer
+from moto.dynamodb.models.table import Table
+from moto.sqs import models as sqs_models
 from moto.stepfunctions.parser.asl.component.eval_component import EvalComponent
 from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service_sqs
@@ -37,6 +40,7 @@ MEMOISED = (
 )
 kept = [(owner, name, functools.cache(getattr(owner, name))) for owner, name in MEMOISED]
 parse, get_value = AmazonStateLanguageParser.parse, ResponseSerializer.get_value
+query_all = Table.query
 
 
 @contextmanager
@@ -53,6 +57,8 @@ def replacements() -> list[tuple[Any, str, Any]]:
     return [
         (AmazonStateLanguageParser, "parse", staticmethod(program)),
         (ResponseSerializer, "get_value", value_of),
+        (Table, "query", query),
+        (sqs_models, "unix_time_millis", milliseconds),
         (lambda_eval_utils, "boto_client_for", client_for),
         (state_task_service_sqs, "boto_client_for", client_for),
     ]
@@ -90,3 +96,24 @@ def value_of(serializer: ResponseSerializer, value: Any, key: str, shape: Shape)
     if type(value) is dict and shape.parent.name == "AttributeValue":
         return value.get(key)
     return get_value(serializer, value, key, shape)
+
+
+def query(table: Table, *args: Any, hash_key_conditions: Any = None, **options: Any) -> Any:
+    """Of an index moto looks at every item of the table, slowly; what is in another partition can be left out."""
+    index = args[7] if len(args) > 7 else options.get("index_name")
+    if not index or not hash_key_conditions:
+        return query_all(table, *args, hash_key_conditions=hash_key_conditions, **options)
+    name, wanted = hash_key_conditions[0][0], hash_key_conditions[0][1].value
+    found = [
+        item
+        for rows in table.items.values()
+        for item in rows.values()
+        if (key := item.attrs.get(name)) and key.value == wanted
+    ]
+    with mock.patch.object(table, "all_items", return_value=found):
+        return query_all(table, *args, hash_key_conditions=hash_key_conditions, **options)
+
+
+def milliseconds() -> float:
+    """The time for SQS, which asks for it twice for every message in a queue."""
+    return round(1000 * time.time(), 3)

@@ -14,6 +14,7 @@ from moto.s3.models import s3_backends
 
 from core.keys import KeyStore
 
+from . import waking
 from .cloud import Cloud
 from .functions import ACCOUNT, REGION
 from .gateway import Response
@@ -126,6 +127,11 @@ class Service:
             for rule in rules:
                 rule.enabled = True
             self.cloud.bus.skip_ticks()
+
+    def let_pass(self, seconds: float, *, every: float = waking.MINUTE) -> None:
+        """Let so much time pass, in few steps: of the schedules only `webhook_waker` runs, and only if it must."""
+        with self.resting_sweep():
+            waking.let_pass(self.cloud, seconds, every=every)
 
     def assert_over(self, job_id: str, status: str, code: str | None = None, stage: str | None = None) -> None:
         """The job ended so, once; everybody was told; nothing of it runs, waits or lies about any more."""

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("stacks", "ops", "local", "client", "bench", "tests")
+SOURCE_ROOTS = ("lambdas", "client")  # what is in them is imported without their own names
+PARTS = ("stacks", "ops", "local", "examples", "bench", "tests")
 FUNCTIONS = frozenset(path.parent.name for path in ROOT.glob("lambdas/*/handler.py"))
 
 FLOORS: tuple[frozenset[str], ...] = (
@@ -62,7 +63,7 @@ def room(name: str) -> str:
 
 def load() -> dict[str, Module]:
     """Every Python file of the project, by the name under which it is imported."""
-    files = {path: path.relative_to(ROOT / "lambdas") for path in (ROOT / "lambdas").rglob("*.py")}
+    files = {path: path.relative_to(ROOT / root) for root in SOURCE_ROOTS for path in (ROOT / root).rglob("*.py")}
     files |= {path: path.relative_to(ROOT) for part in PARTS for path in (ROOT / part).rglob("*.py")}
     files |= {path: path.relative_to(ROOT) for path in ROOT.glob("*.py")}
     named = {path: module_name(relative) for path, relative in files.items() if "node_modules" not in path.parts}
@@ -195,16 +196,22 @@ def test_stacks_and_lambdas_do_not_know_each_other() -> None:
     assert crossing == set()
 
 
-@pytest.mark.parametrize("part", ["local", "tests", "bench"])
+@pytest.mark.parametrize("part", ["local", "tests", "bench", "examples"])
 def test_nothing_stands_on_what_only_serves_developers(part: str) -> None:
-    """Only they themselves import `local`, `tests`, `bench`; tests what they test, benches what they time."""
+    """Only they themselves import these folders; tests what they test, benches what they time."""
     may = {part, "bench"} | ({"tests"} if part != "tests" else set())
     assert {(a, b) for a, b in edges() if MODULES[b].part == part and MODULES[a].part not in may} == set()
 
 
 def test_the_client_stands_alone() -> None:
     """What users install imports nothing of the service."""
-    assert {(a, b) for a, b in edges() if MODULES[a].part == "client" != MODULES[b].part} == set()
+    assert {(a, b) for a, b in edges() if MODULES[a].part == "recado" != MODULES[b].part} == set()
+    assert ("recado.webhooks", "recado.errors") in edges()
+
+
+def test_examples_stand_on_the_client() -> None:
+    """What users copy imports what they can install, and nothing else of this project."""
+    assert {MODULES[b].part for a, b in edges() if MODULES[a].part == "examples"} == {"recado"}
 
 
 def test_ops_uses_core_and_one_door() -> None:
@@ -262,6 +269,7 @@ def test_what_is_imported_is_in_a_layer() -> None:
         "aws_lambda_powertools": "aws-lambda-powertools==",
         "boto3": "boto3==",
         "botocore": "boto3==",
+        "cryptography": "cryptography==",
         "idna": "idna==",
         "numpy": "numpy==",
         "pydantic": "pydantic==",

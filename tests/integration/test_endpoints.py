@@ -1,0 +1,1255 @@
+"""Endpoints over the whole path: from an event to what a receiver gets, and what its owner can see and mend."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+import standardwebhooks
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from core import events
+from core.webhooks import client
+from tests.support.cloud import Cloud, Killed
+from tests.support.gateway import Response
+from tests.support.problems import assert_problem
+from tests.support.receiver import Answer, Received, Receiver, response, verify
+from tests.support.service import Service
+from tests.support.webhooks import (
+    HOOK,
+    HOUR,
+    WAITS,
+    WHOLE,
+    assert_no_leftovers,
+    attempts,
+    canceled,
+    deliveries,
+    delivery,
+    endpoint,
+    health,
+    listed,
+    look,
+    nth,
+    shown,
+    statuses,
+    stored_endpoint,
+)
+
+DAY = 24 * HOUR
+OTHER = "https://other.example.org/hook"
+Knob = Callable[..., None]
+
+
+def heard(receiver: Receiver, url: str = HOOK) -> list[str]:
+    """The names of the events that came to a URL, in order."""
+    return [json.loads(received.body)["event"] for received in receiver.requests if received.url == url]
+
+
+def at(receiver: Receiver, url: str) -> list[Received]:
+    return [received for received in receiver.requests if received.url == url]
+
+
+def answering(**by_host: Answer | Callable[[Received], Answer]) -> Callable[[Received], Answer]:
+    """A reaction by the first label of the host; 200 from all others."""
+
+    def react(received: Received) -> Answer:
+        answer = by_host.get(received.url.removeprefix("https://").partition(".")[0], 200)
+        return answer(received) if callable(answer) else answer
+
+    return react
+
+
+def patch(service: Service, webhook_id: str, **changes: Any) -> dict[str, Any]:
+    answer = service.call("PATCH", f"/webhooks/{webhook_id}", json=changes)
+    assert answer.status == 200, answer.text
+    changed: dict[str, Any] = answer.json()
+    return changed
+
+
+def rotate(service: Service, webhook_id: str, **options: Any) -> str | None:
+    answer = service.call("POST", f"/webhooks/{webhook_id}/rotate-secret", json=options)
+    assert answer.status == 200, answer.text
+    secret: str | None = answer.json().get("secret")
+    return secret
+
+
+class TestWhatIsWanted:
+    @pytest.mark.parametrize(
+        ("patterns", "expected"),
+        [
+            (["document.canceled"], ["document.canceled"]),
+            (["document.*"], ["document.uploaded", "document.canceled"]),
+            (["*.canceled", "*.failed"], ["document.canceled"]),
+            (["*"], ["document.uploaded", "document.canceled"]),
+            (["document.failed", "endpoint.*"], []),
+        ],
+    )
+    def test_patterns_choose(
+        self, service: Service, receiver: Receiver, patterns: list[str], expected: list[str]
+    ) -> None:
+        """An endpoint hears of the events that its patterns name, each once, though several match."""
+        endpoint(service, events=patterns)
+        canceled(service)
+        service.cloud.settle()
+        assert sorted(heard(receiver)) == sorted(expected)
+        assert len(deliveries(service.cloud)) == len(expected)
+
+    def test_a_whole_document_is_heard(self, service: Service, receiver: Receiver) -> None:
+        """From upload to index, every step is delivered, with the bytes of the log."""
+        endpoint(service, events=["*"])
+        job_id = service.submit("¿ñ? 🎉")
+        service.cloud.settle(within=60)
+        log = service.events(job_id)
+        assert len(log) == 5
+        sent = sorted((json.loads(received.body) for received in receiver.requests), key=lambda e: e["sequence"])
+        assert sent == log
+
+    @pytest.mark.parametrize(
+        ("wanted", "passes"),
+        [
+            ({"document_id": ["a-1"]}, True),
+            ({"document_id": [{"prefix": "a-"}], "sequence": [{"numeric": [">", 1]}]}, True),
+            ({"document_id": ["b"]}, False),
+            ({"chunks": [{"exists": True}]}, False),
+            ({"sequence": [{"numeric": [">=", 3]}]}, False),
+        ],
+    )
+    def test_filters_choose(
+        self, service: Service, receiver: Receiver, wanted: dict[str, Any], passes: bool
+    ) -> None:
+        """What does not pass the filter makes no delivery."""
+        endpoint(service, filter=wanted)
+        canceled(service, document_id="a-1")
+        service.cloud.settle()
+        assert len(receiver.requests) == len(deliveries(service.cloud)) == passes
+
+    def test_every_endpoint_gets_its_own(self, service: Service, receiver: Receiver) -> None:
+        """Endpoints and the job's own URL have deliveries of their own, signed with secrets of their own."""
+        made = [endpoint(service, f"https://{name}.example.com/") for name in "abc"]
+        canceled(service, webhook_url=HOOK)
+        service.cloud.settle()
+        assert len(receiver.requests) == 4
+        assert len({received.event_id for received in receiver.requests}) == 1
+        for one in made:
+            (received,) = at(receiver, one["url"])
+            verify(received, one["secret"])
+            with pytest.raises(standardwebhooks.WebhookVerificationError):
+                verify(at(receiver, HOOK)[0], one["secret"])
+
+    def test_more_endpoints_than_a_transaction_has_actions(self, service: Service, receiver: Receiver) -> None:
+        """All of 101 endpoints hear of one event."""
+        endpoint(service)
+        table = service.cloud.table("Jobs")
+        (row,) = [item for item in table.scan()["Items"] if item["sk"].startswith("ENDPOINT#")]
+        with table.batch_writer() as batch:
+            for number in range(100):
+                identifier = f"wh_{number:026}"
+                batch.put_item(Item=row | {"sk": f"ENDPOINT#{identifier}", "endpoint_id": identifier})
+        service.cloud.fail("kms", "Decrypt", "AccessDeniedException", function="webhook_sender", times=None)
+        service.cloud.pause("webhook_sender")
+        canceled(service)
+        service.cloud.settle()
+        assert len(service.cloud.queue("Webhooks/Queue")) == len(deliveries(service.cloud)) == 101
+
+    def test_an_edit_holds_from_the_next_attempt(self, service: Service, receiver: Receiver) -> None:
+        """A new URL and new headers are used by what waits; the body stays as it was made."""
+        receiver.answers = [500]
+        webhook_id = endpoint(service)["webhook_id"]
+        canceled(service)
+        service.cloud.settle()
+        patch(service, webhook_id, url=OTHER, headers={"X-Key": "2"}, format="thin")
+        service.cloud.settle(within=60)
+        first, second = receiver.requests
+        assert (first.url, second.url) == (HOOK, OTHER)
+        assert first.body == second.body
+        assert second.headers["X-Key"] == "2"
+
+    def test_nobody_elses_events_come(self, service: Service, receiver: Receiver) -> None:
+        """An owner's endpoint hears nothing of another's documents, however wide its pattern."""
+        bob = Service(service.cloud, "bob")
+        endpoint(service, events=["*"])
+        endpoint(bob, OTHER, events=["*"])
+        mine = canceled(service)
+        service.cloud.settle()
+        assert {json.loads(received.body)["job_id"] for received in at(receiver, HOOK)} == {mine}
+        assert at(receiver, OTHER) == []
+
+
+class TestFormats:
+    def receive(self, service: Service, receiver: Receiver, format: str) -> tuple[dict[str, Any], Received]:
+        secret = endpoint(service, format=format)["secret"]
+        job_id = canceled(service, document_id="día <&> 🎉")
+        service.cloud.settle()
+        (received,) = receiver.requests
+        verify(received, secret)
+        event = service.events(job_id)[-1]
+        assert received.event_id == event["event_id"]
+        assert delivery(service.cloud).body.encode() == received.body
+        return event, received
+
+    def test_recado(self, service: Service, receiver: Receiver) -> None:
+        """The event as it was logged, byte for byte."""
+        event, received = self.receive(service, receiver, "recado")
+        assert json.loads(received.body) == event
+        assert service.row(f"JOB#{event['job_id']}", "EVENT#000002")["body"].encode() == received.body
+        assert received.headers["Content-Type"] == "application/json"
+
+    def test_cloudevents(self, service: Service, receiver: Receiver) -> None:
+        """CloudEvents 1.0 in structured mode, with the event as its data."""
+        event, received = self.receive(service, receiver, "cloudevents")
+        sent = json.loads(received.body)
+        assert received.headers["Content-Type"] == "application/cloudevents+json"
+        assert (sent["specversion"], sent["id"], sent["data"]) == ("1.0", event["event_id"], event)
+        assert (sent["type"], sent["subject"]) == ("recado.document.canceled", event["job_id"])
+
+    def test_slack(self, service: Service, receiver: Receiver) -> None:
+        """One line for people, in which nothing of a caller's is markup."""
+        _, received = self.receive(service, receiver, "slack")
+        assert json.loads(received.body)["text"] == "document.canceled · día &lt;&amp;&gt; 🎉"
+
+    def test_thin(self, service: Service, receiver: Receiver) -> None:
+        """Ids only."""
+        event, received = self.receive(service, receiver, "thin")
+        names = ("event", "event_id", "job_id", "sequence", "timestamp")
+        assert json.loads(received.body) == {name: event[name] for name in names}
+
+    @pytest.mark.parametrize("format", ["recado", "cloudevents", "slack", "thin"])
+    def test_the_same_bytes_each_time(self, service: Service, receiver: Receiver, format: str) -> None:
+        """Whatever the format becomes meanwhile, retries send what was stored first."""
+        receiver.answers = [500, 500]
+        made = endpoint(service, format=format)
+        canceled(service)
+        service.cloud.settle()
+        patch(service, made["webhook_id"], format="slack" if format == "thin" else "thin")
+        service.cloud.settle(within=600)
+        assert len(receiver.requests) == 3
+        assert len({(received.body, received.event_id) for received in receiver.requests}) == 1
+        assert len({received.headers["Content-Type"] for received in receiver.requests}) == 1
+
+
+class TestHeaders:
+    def test_own_headers_are_sent_and_never_shown(self, service: Service, receiver: Receiver) -> None:
+        """Their values reach the receiver and nobody else: no view, no log of attempts, no table."""
+        made = endpoint(service, headers={"Authorization": "Bearer hush-1", "X-Team": "hush-2"})
+        canceled(service)
+        service.cloud.settle()
+        (received,) = receiver.requests
+        assert received.headers["Authorization"] == "Bearer hush-1"
+        assert received.headers["X-Team"] == "hush-2"
+        (attempt,) = shown(service, delivery(service.cloud).delivery_id)["attempts"]
+        assert attempt["request_headers"]["authorization"] == "…"
+        assert attempt["request_headers"]["webhook-signature"] == received.headers["webhook-signature"]
+        seen = json.dumps([made, look(service, made["webhook_id"]), attempt])
+        stored = str(service.cloud.table("Jobs").scan()) + str(service.cloud.table("Deliveries").scan())
+        assert "hush" not in seen
+        assert "hush" not in stored
+
+    def test_they_never_replace_ours(self, service: Service, receiver: Receiver) -> None:
+        """A header that would pass for part of the signature is refused when the endpoint is made."""
+        for name in ("webhook-signature", "Webhook_Id", "X-Signature", "Content-Type", "Host"):
+            body = {"url": HOOK, "events": ["*"], "headers": {name: "x"}}
+            assert_problem(service.call("POST", "/webhooks", json=body), 422, "invalid_request")
+
+
+class TestRotation:
+    def test_both_sign_during_the_grace(self, service: Service, receiver: Receiver) -> None:
+        """Old and new secret verify until the old one expires, exactly then; the new one signs first."""
+        made = endpoint(service)
+        old, webhook_id = made["secret"], made["webhook_id"]
+        service.cloud.clock.advance_to(int(service.cloud.clock.time) + 1)
+        new = rotate(service, webhook_id, grace_seconds=3600)
+        assert new
+        assert len(look(service, webhook_id)["old_secrets"]) == 1
+        (expiry,) = [key.expires_at for key in stored_endpoint(service.cloud, "ana", webhook_id).keys[1:]]
+        assert expiry
+        canceled(service)
+        service.cloud.settle()
+        (received,) = receiver.requests
+        verify(received, new)
+        standardwebhooks.Webhook(old).verify(received.body, dict(received.headers))
+        assert len(received.headers["webhook-signature"].split()) == 2
+        assert verifies_plainly(received, old, "X-Signature-Previous")
+        assert received.headers["webhook-signature"].split()[0] in signed_by(new, received)
+
+    def test_the_expiry_is_exact(self, service: Service, receiver: Receiver) -> None:
+        """An attempt just before it has two signatures, one just after has one."""
+        webhook_id = endpoint(service)["webhook_id"]
+        rotate(service, webhook_id, grace_seconds=100)
+        (expiry,) = [key.expires_at for key in stored_endpoint(service.cloud, "ana", webhook_id).keys[1:]]
+        assert expiry
+        service.cloud.pause("webhook_sender")
+        for _ in range(2):
+            canceled(service)
+        service.cloud.settle()
+        first, second = service.cloud.queue("Webhooks/Queue").bodies
+        for moment, body in ((expiry - 0.1, first), (expiry, second)):
+            service.cloud.clock.advance_to(moment)
+            service.cloud.invoke("webhook_sender", {"Records": [record(body)]})
+        counts = [len(received.headers["webhook-signature"].split()) for received in receiver.requests]
+        assert counts == [2, 1]
+        assert ["X-Signature-Previous" in received.headers for received in receiver.requests] == [True, False]
+        assert look(service, webhook_id)["old_secrets"] == []
+
+    def test_without_grace_the_old_one_is_gone(self, service: Service, receiver: Receiver) -> None:
+        """`grace_seconds: 0` is for a secret that leaked: also what waits is signed with the new one alone."""
+        receiver.answers = [500]
+        made = endpoint(service)
+        canceled(service)
+        service.cloud.settle()
+        new = rotate(service, made["webhook_id"], grace_seconds=0)
+        assert new
+        service.cloud.settle(within=60)
+        verify(receiver.requests[1], new)
+        with pytest.raises(standardwebhooks.WebhookVerificationError):
+            standardwebhooks.Webhook(made["secret"]).verify(
+                receiver.requests[1].body, dict(receiver.requests[1].headers)
+            )
+
+    def test_own_secrets_sign(self, service: Service, receiver: Receiver) -> None:
+        """A secret that the owner brought, at creation and at rotation, is the one that signs."""
+        first, second = (f"whsec_{b64encode(bytes([byte]) * 24).decode()}" for byte in (1, 2))
+        made = endpoint(service, secret=first)
+        assert made["secret"] == first
+        assert rotate(service, made["webhook_id"], secret=second, grace_seconds=0) == second
+        canceled(service)
+        service.cloud.settle()
+        verify(receiver.requests[0], second)
+
+    def test_the_default_secret_is_rotated_like_any_other(self, service: Service, receiver: Receiver) -> None:
+        """What a job's own URL gets is signed with old and new."""
+        old = rotate(service, "default")
+        new = rotate(service, "default")
+        assert old
+        assert new
+        canceled(service, webhook_url=HOOK)
+        service.cloud.settle()
+        verify(receiver.requests[0], new)
+        assert verifies_plainly(receiver.requests[0], old, "X-Signature-Previous")
+
+    def test_a_key_is_decrypted_once(self, service: Service, receiver: Receiver) -> None:
+        """A warm sender asks KMS once for each version of an endpoint's secret and headers, with its context."""
+        made = endpoint(service, headers={"X-Team": "a"})
+        for _ in range(3):
+            canceled(service)
+            service.cloud.settle()
+        rotate(service, made["webhook_id"])
+        for _ in range(3):
+            canceled(service)
+            service.cloud.settle()
+        decrypted = [call for call in service.cloud.calls.of("webhook_sender") if call.operation == "Decrypt"]
+        assert len(decrypted) == 3
+        contexts = [call.params["EncryptionContext"] for call in decrypted]
+        assert contexts == [{"owner": "ana", "endpoint": made["webhook_id"]}] * 3
+        assert len(receiver.requests) == 6
+
+    def test_only_the_sender_can_read_it(self, service: Service, receiver: Receiver) -> None:
+        """No other function asks KMS to decrypt an endpoint's secret, whatever is done with it."""
+        made = endpoint(service, headers={"X-Team": "a"})
+        look(service, made["webhook_id"])
+        rotate(service, made["webhook_id"])
+        patch(service, made["webhook_id"], headers={"X-Team": "b"})
+        canceled(service)
+        service.cloud.settle()
+        asked = {call.function for call in service.cloud.calls.log if call.operation == "Decrypt"}
+        assert asked == {"webhook_sender"}
+
+
+def record(body: str, receives: int = 1) -> dict[str, Any]:
+    attributes = {"ApproximateReceiveCount": str(receives)}
+    return {"messageId": "m", "body": body, "attributes": attributes, "messageAttributes": {}}
+
+
+def verifies_plainly(received: Received, secret: str, header: str) -> bool:
+    expected = hmac.new(secret.encode(), received.body, "sha256").hexdigest()
+    return bool(received.headers[header] == f"sha256={expected}")
+
+
+def signed_by(secret: str, received: Received) -> list[str]:
+    moment = datetime.fromtimestamp(int(received.headers["webhook-timestamp"]), UTC)
+    return [standardwebhooks.Webhook(secret).sign(received.event_id, moment, received.body.decode())]
+
+
+class TestEd25519:
+    def keys(self, service: Service, webhook_id: str) -> list[Ed25519PublicKey]:
+        answer = service.call("GET", f"/webhooks/{webhook_id}/public-key").json()
+        raw = [b64decode(key["public_key"].removeprefix("whpk_")) for key in answer["keys"]]
+        return [Ed25519PublicKey.from_public_bytes(key) for key in raw]
+
+    def signatures(self, received: Received) -> list[bytes]:
+        entries = [entry.split(",") for entry in received.headers["webhook-signature"].split()]
+        assert {version for version, _ in entries} == {"v1a"}
+        return [b64decode(signature) for _, signature in entries]
+
+    def content(self, received: Received) -> bytes:
+        return f"{received.event_id}.{received.headers['webhook-timestamp']}.".encode() + received.body
+
+    def test_the_public_key_verifies(self, service: Service, receiver: Receiver) -> None:
+        """Nothing is shared: what signs is not shown, and what is shown verifies the very bytes."""
+        made = endpoint(service, signing="ed25519")
+        assert "secret" not in made
+        canceled(service)
+        service.cloud.settle()
+        (received,) = receiver.requests
+        (key,), (signature,) = self.keys(service, made["webhook_id"]), self.signatures(received)
+        key.verify(signature, self.content(received))
+        with pytest.raises(InvalidSignature):
+            key.verify(signature, self.content(received) + b" ")
+        assert "X-Signature" not in received.headers
+
+    def test_a_rotation_signs_with_both(self, service: Service, receiver: Receiver) -> None:
+        """During the grace there are two signatures and two public keys, in the same order."""
+        webhook_id = endpoint(service, signing="ed25519")["webhook_id"]
+        assert rotate(service, webhook_id) is None
+        canceled(service)
+        service.cloud.settle()
+        (received,) = receiver.requests
+        keys, signatures = self.keys(service, webhook_id), self.signatures(received)
+        assert len(keys) == len(signatures) == 2
+        for key, signature in zip(keys, signatures, strict=True):
+            key.verify(signature, self.content(received))
+        with pytest.raises(InvalidSignature):
+            keys[0].verify(signatures[1], self.content(received))
+
+
+class TestRateLimit:
+    @pytest.mark.parametrize("rate", [0.5, 4.0])
+    def test_requests_keep_their_distance(
+        self, service: Service, receiver: Receiver, rate: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Never closer than the rate allows, nearly as fast as it allows, and without failed attempts."""
+        one_at_a_time(monkeypatch)
+        endpoint(service, rate_limit=rate)
+        for _ in range(25):
+            canceled(service)
+        service.let_pass(600)
+        times = [received.at for received in receiver.requests]
+        assert len(times) == 25
+        assert min(late - early for early, late in pairwise(times)) >= 1 / rate - 0.05
+        assert times[-1] - times[0] <= 24 / rate + 3
+        assert {found.attempts for found in deliveries(service.cloud)} == {1}
+
+    def test_a_sender_that_was_held_up_makes_no_burst(
+        self, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Messages that missed their slots together wait for new ones."""
+        one_at_a_time(monkeypatch)
+        endpoint(service, rate_limit=1)
+        service.cloud.pause("webhook_sender")
+        for _ in range(15):
+            canceled(service)
+        service.cloud.settle()
+        for _ in range(2):
+            service.cloud.poll("webhook_sender")
+        service.cloud.clock.advance(120)
+        service.cloud.resume()
+        service.let_pass(600)
+        times = [received.at for received in receiver.requests]
+        assert len(times) == 15
+        assert min(late - early for early, late in pairwise(times)) >= 1 - 0.3
+
+    def test_more_than_a_queue_can_delay(
+        self, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What has no slot within 15 minutes asks again later; all is sent, at the rate."""
+        one_at_a_time(monkeypatch)
+        endpoint(service, events=["document.*"], rate_limit=0.1)
+        for _ in range(60):
+            canceled(service)
+        service.let_pass(2 * HOUR)
+        times = [received.at for received in receiver.requests]
+        assert len(times) == 120
+        assert min(late - early for early, late in pairwise(times)) >= 10 - 0.3
+        assert times[-1] - times[0] <= 1190 + 120
+        assert_no_leftovers(service.cloud)
+
+    def test_others_are_not_slowed(self, service: Service, receiver: Receiver) -> None:
+        """An endpoint that takes one request in ten seconds keeps nobody else waiting."""
+        endpoint(service, rate_limit=0.1)
+        endpoint(service, OTHER)
+        start = service.cloud.clock.time
+        for _ in range(8):
+            canceled(service)
+        service.let_pass(200)
+        assert max(received.at for received in at(receiver, OTHER)) - start < 5
+        assert len(at(receiver, HOOK)) == 8
+
+
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sleeps of threads that run side by side would add up on the virtual clock."""
+    monkeypatch.setattr("webhook_sender.handler.BATCH", 1000)
+    monkeypatch.setattr("webhook_sender.handler.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("core.batch.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
+
+
+class TestCircuit:
+    def break_down(self, service: Service, receiver: Receiver, *, jobs: int = 12) -> str:
+        """An endpoint whose receiver fails until its circuit is open."""
+        receiver.always = 503
+        webhook_id: str = endpoint(service)["webhook_id"]
+        for _ in range(jobs):
+            canceled(service)
+            service.cloud.settle()
+        assert look(service, webhook_id)["circuit"]["state"] == "open"
+        return webhook_id
+
+    def test_it_opens_after_ten_failures_in_a_row(self, service: Service, receiver: Receiver) -> None:
+        """The eleventh delivery waits, and spends no attempt."""
+        webhook_id = self.break_down(service, receiver)
+        assert len(receiver.requests) == 10
+        counters = look(service, webhook_id)["counters"]
+        assert (counters["attempts"], counters["consecutive_failures"]) == (10, 10)
+        assert [found.attempts for found in deliveries(service.cloud)] == [1] * 10 + [0] * 2
+
+    def test_a_success_between_keeps_it_closed(self, service: Service, receiver: Receiver) -> None:
+        """Nine failures and a success, again and again, never open it."""
+        receiver.react = lambda received: 200 if len(receiver.requests) % 10 == 0 else 500
+        webhook_id = endpoint(service)["webhook_id"]
+        for _ in range(30):
+            canceled(service)
+            service.cloud.settle()
+        assert look(service, webhook_id)["circuit"]["state"] == "closed"
+        assert len(receiver.requests) == 30
+
+    def test_probes_grow_rarer(self, service: Service, receiver: Receiver) -> None:
+        """While it fails, only probes are sent: one at a time, after pauses that double up to an hour."""
+        self.break_down(service, receiver)
+        service.let_pass(8 * HOUR)
+        probes = [received.at for received in receiver.requests[10:]]
+        pauses = [late - early for early, late in pairwise(probes)]
+        assert len(probes) < 20
+        for pause, expected in zip(pauses, [120, 240, 480, 960, 1920, 3600, 3600], strict=False):
+            assert 0.8 * expected - 1 <= pause <= 1.2 * expected + 62, (pauses, expected)
+        triggers = [each.trigger for found in deliveries(service.cloud) for each in attempts(service.cloud, found)]
+        assert triggers.count("probe") == len(probes)
+        assert triggers.count("automatic") == 10
+
+    def test_what_was_held_is_sent_after_recovery(self, service: Service, receiver: Receiver) -> None:
+        """The probe that succeeds lets go of everything, and nothing is lost or sent twice."""
+        webhook_id = self.break_down(service, receiver, jobs=40)
+        receiver.always = 200
+        sent = len(receiver.requests)
+        service.let_pass(1000)
+        assert statuses(deliveries(service.cloud)) <= {"delivered", "pending"}
+        service.let_pass(2 * HOUR)
+        assert statuses(deliveries(service.cloud)) == {"delivered"}
+        arrived = [received.event_id for received in receiver.requests[sent:]]
+        assert len(arrived) == len(set(arrived)) == 40
+        seen = look(service, webhook_id)
+        assert (seen["circuit"]["state"], seen["failing_since"]) == ("closed", None)
+        assert seen["counters"]["delivered"] == 40
+        assert_no_leftovers(service.cloud)
+
+    def test_nothing_is_held_for_ever(self, service: Service, receiver: Receiver) -> None:
+        """A sender that still thinks the circuit is open, after the waker found nothing held, loses nothing."""
+        cloud = service.cloud
+        webhook_id = self.break_down(service, receiver, jobs=10)
+        receiver.always = 200
+        cloud.pause("webhook_sender")
+        canceled(service)
+        cloud.settle()
+        look_at = health(cloud, webhook_id).look_at
+        assert look_at
+        cloud.clock.advance_to(datetime.fromisoformat(look_at).timestamp())
+
+        def look_now(call: Any) -> None:
+            cloud.invoke("webhook_waker", {})
+            assert look(service, webhook_id)["circuit"]["state"] == "draining"
+
+        cloud.on("dynamodb", "UpdateItem", look_now, function="webhook_sender")
+        cloud.invoke("webhook_sender", {"Records": [record(cloud.queue("Webhooks/Queue").bodies[-1])]})
+        assert deliveries(cloud)[-1].attempts == 0
+        cloud.resume()
+        service.let_pass(HOUR)
+        assert statuses(deliveries(cloud)) == {"delivered"}
+        assert look(service, webhook_id)["circuit"]["state"] == "closed"
+
+    def test_a_circuit_that_proved_nothing_opens_at_once(self, service: Service, receiver: Receiver) -> None:
+        """Where nothing was held to probe with, the next failure opens it again."""
+        receiver.always = 500
+        webhook_id = endpoint(service)["webhook_id"]
+        for _ in range(2):
+            canceled(service)
+        service.let_pass(1.9 * HOUR)
+        for _ in range(300):
+            if len(receiver.requests) < 10:
+                service.let_pass(20)
+        assert look(service, webhook_id)["circuit"]["state"] == "open"
+        service.let_pass(140)
+        assert look(service, webhook_id)["circuit"]["state"] == "draining"
+        service.let_pass(400)
+        assert look(service, webhook_id)["circuit"]["state"] == "closed"
+        canceled(service)
+        service.cloud.settle()
+        assert len(receiver.requests) == 11
+        assert look(service, webhook_id)["circuit"]["state"] == "open"
+
+    def test_it_is_of_one_endpoint(self, service: Service, receiver: Receiver) -> None:
+        """Others, and the URLs that jobs name, go on as ever."""
+        receiver.react = answering(hooks=500)
+        webhook_id = endpoint(service)["webhook_id"]
+        endpoint(service, OTHER)
+        for _ in range(12):
+            canceled(service, webhook_url="https://job.example.com/")
+        service.cloud.settle()
+        assert look(service, webhook_id)["circuit"]["state"] == "open"
+        assert len(at(receiver, OTHER)) == len(at(receiver, "https://job.example.com/")) == 12
+
+    def test_what_is_held_too_long_fails(self, service: Service, receiver: Receiver, knob: Knob) -> None:
+        """After twice the schedule without a success, what is held ends as failed, saying why."""
+        for function in ("WebhookSender", "WebhookWaker"):
+            knob(function, WEBHOOK_SCHEDULE_SECONDS=[0, 60, 600, 3600])
+        webhook_id = self.break_down(service, receiver, jobs=20)
+        service.let_pass(2 * (60 + 600 + 3600) - 60)
+        assert "circuit_open" not in {found.reason for found in deliveries(service.cloud)}
+        service.let_pass(3 * HOUR)
+        ended = deliveries(service.cloud)
+        assert statuses(ended) == {"failed"}
+        assert [found.reason for found in ended].count("circuit_open") >= 10
+        assert {found.attempts for found in ended if found.reason is None} == {4}
+        assert look(service, webhook_id)["enabled"]
+        assert_no_leftovers(service.cloud)
+
+    def test_enabling_or_moving_lets_go(self, service: Service, receiver: Receiver) -> None:
+        """An owner who mends the URL need not wait for the next probe."""
+        webhook_id = self.break_down(service, receiver, jobs=20)
+        service.let_pass(2 * HOUR)
+        receiver.react = answering(hooks=503)
+        patch(service, webhook_id, url=OTHER)
+        service.let_pass(130)
+        assert len(at(receiver, OTHER)) >= 10
+
+
+class TestDisabling:
+    def test_410_disables_at_once(self, service: Service, receiver: Receiver) -> None:
+        """One answer is enough: the delivery has failed, what waits is discarded, and nothing more is sent."""
+        gone, waiting = endpoint(service)["webhook_id"], 3
+        receiver.always = 500
+        for _ in range(waiting):
+            canceled(service)
+            service.cloud.settle()
+        receiver.always = 410
+        canceled(service)
+        service.cloud.settle()
+        seen = look(service, gone)
+        assert (seen["enabled"], seen["disabled_reason"]) == (False, "gone")
+        sent = len(receiver.requests)
+        canceled(service)
+        service.let_pass(WHOLE)
+        assert len(receiver.requests) == sent == waiting + 1
+        found = deliveries(service.cloud)
+        assert [each.status for each in found] == ["discarded"] * 3 + ["failed", "discarded"]
+        assert {each.reason for each in found if each.status == "discarded"} == {"disabled"}
+
+    def test_it_is_told_once(self, service: Service, receiver: Receiver) -> None:
+        """The owner's other endpoints and error-alerts hear of it once, however many deliveries fail together."""
+        receiver.react = answering(hooks=410)
+        service.cloud.pause("webhook_sender")
+        gone = endpoint(service, events=["*"])["webhook_id"]
+        endpoint(service, OTHER, events=["endpoint.disabled"])
+        endpoint(Service(service.cloud, "bob"), "https://bob.example.com/", events=["*"])
+        for _ in range(10):
+            canceled(service)
+        service.cloud.settle()
+        service.cloud.resume()
+        service.cloud.settle(within=HOUR)
+        (told,) = at(receiver, OTHER)
+        event = json.loads(told.body)
+        assert (event["event"], event["endpoint_id"], event["reason"]) == ("endpoint.disabled", gone, "gone")
+        assert told.event_id == event["event_id"]
+        assert at(receiver, "https://bob.example.com/") == []
+        alerts = service.published("ErrorAlertsTopic")
+        assert [alert["event"] for alert in alerts] == ["endpoint.disabled"]
+        log = service.call("GET", "/webhooks/events").json()["events"]
+        assert log == [event]
+
+    def test_five_days_without_success_disable(self, service: Service, receiver: Receiver) -> None:
+        """Judged when a delivery is exhausted, not before; `failing_since` shows since when."""
+        receiver.react = answering(hooks=500)
+        webhook_id = endpoint(service)["webhook_id"]
+        endpoint(service, OTHER, events=["endpoint.disabled"])
+        start = service.cloud.clock.time
+        for _ in range(4):
+            canceled(service)
+            service.let_pass(2 * DAY)
+        assert look(service, webhook_id)["enabled"] == (service.cloud.clock.time - start < 5 * DAY)
+        service.let_pass(4 * DAY)
+        seen = look(service, webhook_id)
+        assert (seen["enabled"], seen["disabled_reason"]) == (False, "failing")
+        assert seen["disabled_at"] >= events.timestamp(start + 5 * DAY)
+        assert seen["failing_since"] is None or seen["failing_since"] >= events.timestamp(start)
+        assert heard(receiver, OTHER) == ["endpoint.disabled"]
+
+    def test_a_success_between_starts_the_five_days_anew(self, service: Service, receiver: Receiver) -> None:
+        """Whoever works now and then stays enabled, though deliveries fail."""
+        receiver.react = lambda received: 200 if received.event_id in lucky else 500
+        lucky: set[str] = set()
+        webhook_id = endpoint(service)["webhook_id"]
+        for number in range(4):
+            job_id = canceled(service)
+            if number % 2:
+                lucky.add(service.events(job_id)[-1]["event_id"])
+            service.let_pass(2 * DAY)
+        found = deliveries(service.cloud)
+        assert [each.status for each in found] == ["failed", "delivered", "failed", "delivered"]
+        assert look(service, webhook_id)["enabled"]
+
+    def test_what_is_discarded_is_kept_and_recovered(self, service: Service, receiver: Receiver) -> None:
+        """Events for a disabled endpoint wait for its owner: enabled again, it gets them by a recovery."""
+        webhook_id = endpoint(service)["webhook_id"]
+        since = events.timestamp(service.cloud.clock.time)
+        patch(service, webhook_id, enabled=False)
+        jobs = [canceled(service) for _ in range(3)]
+        service.cloud.settle()
+        assert [each["status"] for each in listed(service, webhook_id, status="discarded")] == ["discarded"] * 3
+        assert_problem(recover(service, webhook_id, since=since), 409, "conflict")
+        patch(service, webhook_id, enabled=True)
+        service.let_pass(HOUR)
+        assert receiver.requests == []
+        job = finished(service, recover(service, webhook_id, since=since))
+        assert job["result"] == {"sent": 3}
+        assert {json.loads(received.body)["job_id"] for received in receiver.requests} == set(jobs)
+        assert statuses(deliveries(service.cloud)) == {"delivered"}
+
+    def test_what_waits_for_a_deleted_endpoint_is_canceled(self, service: Service, receiver: Receiver) -> None:
+        """Whether it waits for its next attempt or for a circuit; nothing more is sent."""
+        receiver.always = 500
+        for _ in range(2):
+            endpoint(service, events=["document.*"])
+        for _ in range(6):
+            canceled(service)
+            service.cloud.settle()
+        found = service.call("GET", "/webhooks").json()["webhooks"]
+        assert [each["circuit"]["state"] for each in found] == ["open", "open"]
+        for each in found:
+            assert service.call("DELETE", f"/webhooks/{each['webhook_id']}").status == 204
+        sent = len(receiver.requests)
+        service.let_pass(WHOLE)
+        assert len(receiver.requests) == sent
+        assert statuses(deliveries(service.cloud)) == {"canceled"}
+        assert {each.reason for each in deliveries(service.cloud)} == {"deleted"}
+        assert_no_leftovers(service.cloud)
+
+    def test_a_deleted_default_endpoint_cancels_all_its_lanes(self, service: Service, receiver: Receiver) -> None:
+        """Each URL of a job has a circuit of its own, and what they hold is let go too."""
+        receiver.always = 500
+        for url in (HOOK, OTHER):
+            for _ in range(14):
+                canceled(service, webhook_url=url)
+                service.cloud.settle()
+        assert service.call("DELETE", "/webhooks/default").status == 204
+        sent = len(receiver.requests)
+        service.let_pass(HOUR)
+        held = [found for found in deliveries(service.cloud) if found.attempts == 0]
+        assert len(held) == 8
+        assert statuses(held) == {"canceled"}
+        assert len(receiver.requests) == sent
+
+
+def recover(service: Service, webhook_id: str, **body: Any) -> Response:
+    return service.call("POST", f"/webhooks/{webhook_id}/recover", json=body)
+
+
+def replay(service: Service, webhook_id: str, **body: Any) -> Response:
+    return service.call("POST", f"/webhooks/{webhook_id}/replay", json=body)
+
+
+def finished(service: Service, accepted: Response) -> dict[str, Any]:
+    """The job that was accepted, once it has been completed."""
+    assert accepted.status == 202, accepted.text
+    service.cloud.settle(within=60)
+    job = service.job(accepted.json()["job_id"])
+    assert job["status"] == "completed", job
+    return job
+
+
+class TestOrder:
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_jobs_events_come_in_order(self, service: Service, receiver: Receiver, seed: int) -> None:
+        """However messages are shuffled and doubled, and though every third attempt fails."""
+        receiver.react = lambda received: 500 if len(receiver.requests) % 3 == 0 else 200
+        service.cloud.unreliable(seed)
+        endpoint(service, events=["*"], ordered=True)
+        jobs = [service.submit(str(number)) for number in range(3)]
+        service.cloud.settle(within=60)
+        service.let_pass(3 * HOUR)
+        for job_id in jobs:
+            got = [received for received in receiver.requests if json.loads(received.body)["job_id"] == job_id]
+            order = [json.loads(received.body)["sequence"] for received in got]
+            assert order == sorted(order)
+            assert set(order) == {1, 2, 3, 4, 5}
+        assert statuses(deliveries(service.cloud)) == {"delivered"}
+        assert_no_leftovers(service.cloud)
+
+    def test_the_next_waits_for_the_former_to_end(self, service: Service, receiver: Receiver) -> None:
+        """Also hours, and also where it ends without success."""
+        first: list[str] = []
+
+        def react(received: Received) -> int:
+            first.append(received.event_id)
+            return 500 if received.event_id == first[0] else 200
+
+        receiver.react = react
+        endpoint(service, events=["*"], ordered=True)
+        canceled(service)
+        service.let_pass(70 * HOUR)
+        assert set(heard(receiver)) == {"document.uploaded"}
+        service.let_pass(30 * HOUR)
+        assert heard(receiver) == ["document.uploaded"] * 10 + ["document.canceled"]
+
+    def test_other_jobs_do_not_wait(self, service: Service, receiver: Receiver) -> None:
+        """Order is within a job."""
+        receiver.answers = [500]
+        endpoint(service, events=["*"], ordered=True)
+        canceled(service)
+        service.cloud.settle()
+        canceled(service)
+        service.cloud.settle()
+        assert heard(receiver) == ["document.uploaded", "document.uploaded", "document.canceled"]
+
+    def test_a_failed_attempt_by_hand_does_not_jump_the_queue(self, service: Service, receiver: Receiver) -> None:
+        """Asked for by hand, a delivery is sent before its turn; its automatic attempts wait for their turn."""
+        receiver.always = 500
+        endpoint(service, events=["*"], ordered=True)
+        canceled(service)
+        service.cloud.settle()
+        second = next(found for found in deliveries(service.cloud) if found.event == "document.canceled")
+        assert service.call("POST", f"/deliveries/{second.delivery_id}/redeliver").status == 202
+        service.cloud.settle()
+        service.let_pass(2 * HOUR)
+        triggers = [each.trigger for each in attempts(service.cloud, second)]
+        assert triggers == ["manual"]
+
+    def test_a_replay_keeps_order(self, service: Service, receiver: Receiver) -> None:
+        """Also what is sent again."""
+        webhook_id = endpoint(service, events=["*"], ordered=True)["webhook_id"]
+        since = events.timestamp(service.cloud.clock.time)
+        job_id = service.submit()
+        service.cloud.settle(within=60)
+        receiver.requests.clear()
+        receiver.answers = [500, 200, 500]
+        service.cloud.unreliable(7)
+        job = finished(service, replay(service, webhook_id, since=since, events=["document.*"]))
+        service.let_pass(HOUR)
+        told = [json.loads(received.body) for received in receiver.requests]
+        order = [event["sequence"] for event in told if event["job_id"] == job_id]
+        assert order == sorted(order)
+        assert set(order) == {1, 2, 3, 4, 5}
+        assert job["result"] == {"sent": 5}
+
+
+class TestRetryAfter:
+    @pytest.mark.parametrize(
+        ("status", "asked", "low", "high"),
+        [
+            (429, "400", 400, 403),
+            (503, "599", 599, 602),
+            (502, "100000", 600, 603),
+            (504, "1", 240, 362),
+            (503, "Mon, 30 Nov 2026 09:08:00 GMT", 470, 482),
+            (500, "599", 240, 362),
+            (503, "soon", 240, 362),
+            (503, "-5", 240, 362),
+            (503, "9" * 5000, 600, 603),
+        ],
+    )
+    def test_it_is_honoured_within_bounds(
+        self, service: Service, receiver: Receiver, status: int, asked: str, low: float, high: float
+    ) -> None:
+        """Between the scheduled wait (here five minutes) and twice it, on four statuses; nonsense is ignored."""
+        slow = client.Response(status=status, headers={"retry-after": asked}, body=b"", truncated=False)
+        receiver.answers = [500, slow, 200]
+        endpoint(service)
+        canceled(service)
+        service.let_pass(700)
+        _, second, third = receiver.requests
+        assert low <= third.at - second.at <= high
+
+
+class TestByHand:
+    def redeliver(self, service: Service, delivery_id: str) -> Response:
+        return service.call("POST", f"/deliveries/{delivery_id}/redeliver")
+
+    def test_the_original_bytes_are_sent_again(self, service: Service, receiver: Receiver) -> None:
+        """With the same id, signed anew, also long after the first time and to where the endpoint is now."""
+        made = endpoint(service, format="cloudevents")
+        canceled(service)
+        service.cloud.settle()
+        patch(service, made["webhook_id"], url=OTHER, format="slack")
+        service.let_pass(2 * DAY)
+        answer = self.redeliver(service, delivery(service.cloud).delivery_id)
+        assert (answer.status, answer.json()["status"]) == (202, "delivered")
+        service.cloud.settle()
+        first, second = receiver.requests
+        assert (second.url, second.body, second.event_id) == (OTHER, first.body, first.event_id)
+        assert second.headers["webhook-timestamp"] != first.headers["webhook-timestamp"]
+        verify(second, made["secret"])
+
+    def test_a_success_cancels_the_pending_retry(self, service: Service, receiver: Receiver) -> None:
+        """Nothing more is sent after it."""
+        receiver.answers = [500, 500]
+        endpoint(service)
+        canceled(service)
+        service.let_pass(60)
+        found = delivery(service.cloud)
+        assert (found.status, found.attempts) == ("pending", 2)
+        self.redeliver(service, found.delivery_id)
+        service.cloud.settle()
+        seen = shown(service, found.delivery_id)
+        assert (seen["status"], seen["next_attempt_at"]) == ("delivered", None)
+        assert [each["trigger"] for each in seen["attempts"]] == ["automatic", "automatic", "manual"]
+        service.let_pass(WHOLE)
+        assert len(receiver.requests) == 3
+        assert_no_leftovers(service.cloud)
+
+    def test_a_failure_leaves_the_schedule_as_it_was(self, service: Service, receiver: Receiver) -> None:
+        """It costs no try, and the next automatic attempt comes when it would have come."""
+        receiver.always = 500
+        endpoint(service)
+        canceled(service)
+        service.let_pass(60)
+        before = delivery(service.cloud)
+        self.redeliver(service, before.delivery_id)
+        service.cloud.settle()
+        between = delivery(service.cloud)
+        assert (between.attempts, between.tries, between.due) == (3, 2, before.due)
+        service.let_pass(WHOLE)
+        automatic = [each for each in attempts(service.cloud, before) if each.trigger == "automatic"]
+        assert len(automatic) == 1 + len(WAITS)
+        assert 0 <= receiver.requests[3].at - before.due <= 2
+
+    def test_what_failed_or_was_discarded_can_be_sent(self, service: Service, receiver: Receiver) -> None:
+        """By hand also to a disabled endpoint; if it fails, everything stays as it was."""
+        webhook_id = endpoint(service)["webhook_id"]
+        patch(service, webhook_id, enabled=False)
+        canceled(service)
+        service.cloud.settle()
+        found = delivery(service.cloud)
+        receiver.answers = [500]
+        for status in ("discarded", "delivered"):
+            self.redeliver(service, found.delivery_id)
+            service.cloud.settle()
+            assert shown(service, found.delivery_id)["status"] == status
+        assert listed(service, webhook_id, status="discarded") == []
+        assert look(service, webhook_id)["enabled"] is False
+
+    def test_it_passes_an_open_circuit(self, service: Service, receiver: Receiver) -> None:
+        """Whoever asks wants to know now; a success closes the circuit."""
+        receiver.always = 500
+        webhook_id = endpoint(service)["webhook_id"]
+        for _ in range(12):
+            canceled(service)
+            service.cloud.settle()
+        receiver.always = 200
+        self.redeliver(service, deliveries(service.cloud)[0].delivery_id)
+        service.cloud.settle()
+        assert len(receiver.requests) == 11
+        assert look(service, webhook_id)["circuit"]["state"] == "draining"
+        service.let_pass(2 * HOUR)
+        assert statuses(deliveries(service.cloud)) == {"delivered"}
+
+
+class TestRecover:
+    def test_what_failed_is_sent_again(self, service: Service, receiver: Receiver) -> None:
+        """With the whole schedule before it; what was made outside the window, or delivered, is left alone."""
+        webhook_id = endpoint(service)["webhook_id"]
+        receiver.always = 410
+        canceled(service)
+        service.let_pass(60)
+        patch(service, webhook_id, enabled=True)
+        receiver.always = 200
+        since = events.timestamp(service.cloud.clock.time)
+        canceled(service)
+        service.cloud.settle()
+        receiver.always = 410
+        canceled(service)
+        service.cloud.settle()
+        patch(service, webhook_id, enabled=True)
+        receiver.requests.clear()
+        receiver.always, receiver.answers = 200, [500]
+        job = finished(service, recover(service, webhook_id, since=since, status=["failed"]))
+        assert job["result"] == {"sent": 1}
+        service.let_pass(60)
+        assert [found.status for found in deliveries(service.cloud)] == ["failed", "delivered", "delivered"]
+        assert [found.tries for found in deliveries(service.cloud)] == [1, 1, 2]
+        assert len(receiver.requests) == 2
+
+    def test_progress_is_shown(
+        self, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It goes on slice by slice, and the job tells how many deliveries are done."""
+        cloud = service.cloud
+        monkeypatch.setattr("dispatch.replay.SLICE", 10)
+        webhook_id = endpoint(service, events=["document.*"])["webhook_id"]
+        since = events.timestamp(cloud.clock.time)
+        patch(service, webhook_id, enabled=False)
+        for _ in range(7):
+            canceled(service)
+        cloud.settle()
+        patch(service, webhook_id, enabled=True)
+        cloud.pause("webhook_sender", "dispatch")
+        accepted = recover(service, webhook_id, since=since)
+        assert accepted.status == 202
+        job_id = accepted.json()["job_id"]
+        cloud.poll("publisher")
+        cloud.poll("dispatch")
+        assert service.job(job_id)["progress"] == {"done": 10, "total": 14}
+        assert service.job(job_id)["status"] == "running"
+        cloud.resume()
+        cloud.settle(within=60)
+        job = service.job(job_id)
+        assert (job["status"], job["progress"]) == ("completed", {"done": 14, "total": 14})
+        assert job["result"] == {"sent": 14}
+        assert len(receiver.requests) == 14
+        assert statuses(deliveries(cloud)) == {"delivered"}
+        assert [event["event"] for event in service.events(job_id)] == [
+            "replay.requested",
+            "replay.started",
+            "replay.completed",
+        ]
+
+    def test_it_can_be_canceled(self, service: Service, receiver: Receiver) -> None:
+        """What has not been requeued by then stays as it was."""
+        cloud = service.cloud
+        webhook_id = endpoint(service)["webhook_id"]
+        since = events.timestamp(cloud.clock.time)
+        patch(service, webhook_id, enabled=False)
+        canceled(service)
+        cloud.settle()
+        patch(service, webhook_id, enabled=True)
+        cloud.pause("dispatch")
+        job_id = recover(service, webhook_id, since=since).json()["job_id"]
+        service.cancel(job_id)
+        cloud.resume()
+        cloud.settle(within=60)
+        assert service.job(job_id)["status"] == "canceled"
+        assert receiver.requests == []
+        assert statuses(deliveries(cloud)) == {"discarded"}
+
+
+class TestReplay:
+    def test_events_from_before_the_endpoint(self, service: Service, receiver: Receiver) -> None:
+        """A new endpoint can have what happened before it, in the bytes of the log and its own format."""
+        since = events.timestamp(service.cloud.clock.time)
+        jobs = [canceled(service) for _ in range(3)]
+        service.cloud.settle()
+        service.let_pass(HOUR)
+        made = endpoint(service, format="cloudevents")
+        job = finished(service, replay(service, made["webhook_id"], since=since))
+        assert job["result"] == {"sent": 3}
+        data = [json.loads(received.body)["data"] for received in receiver.requests]
+        assert sorted(event["job_id"] for event in data) == sorted(jobs)
+        for event, received in zip(data, receiver.requests, strict=True):
+            assert event == service.events(event["job_id"])[-1]
+            verify(received, made["secret"])
+
+    def test_what_was_sent_keeps_its_bytes(self, service: Service, receiver: Receiver) -> None:
+        """A delivery that there was is sent again as it was, whatever the endpoint's format is now."""
+        webhook_id = endpoint(service)["webhook_id"]
+        since = events.timestamp(service.cloud.clock.time)
+        canceled(service)
+        service.cloud.settle()
+        patch(service, webhook_id, format="slack")
+        finished(service, replay(service, webhook_id, since=since))
+        first, second = receiver.requests
+        assert (first.body, first.event_id) == (second.body, second.event_id)
+        assert len(deliveries(service.cloud)) == 1
+        assert delivery(service.cloud).attempts == 2
+
+    def test_only_what_is_asked_for(self, service: Service, receiver: Receiver) -> None:
+        """Within the window, by the request's patterns and the endpoint's filter, and no replay's own."""
+        webhook_id = endpoint(
+            service, OTHER, events=["document.canceled"], filter={"document_id": [{"prefix": "a"}]}
+        )["webhook_id"]
+        canceled(service, document_id="a-early")
+        service.cloud.clock.advance(10)
+        since = events.timestamp(service.cloud.clock.time)
+        canceled(service, document_id="a-1")
+        canceled(service, document_id="b")
+        service.cloud.clock.advance(10)
+        until = events.timestamp(service.cloud.clock.time)
+        service.cloud.clock.advance(10)
+        canceled(service, document_id="a-late")
+        service.cloud.settle()
+        receiver.requests.clear()
+        job = finished(service, replay(service, webhook_id, since=since, until=until, events=["*"]))
+        assert job["result"] == {"sent": 2}
+        sent = sorted(json.loads(received.body)["event"] for received in receiver.requests)
+        assert sent == ["document.canceled", "document.uploaded"]
+        assert {json.loads(received.body)["document_id"] for received in receiver.requests} == {"a-1"}
+
+    def test_a_replay_of_an_endpoint_that_is_deleted_fails(self, service: Service, receiver: Receiver) -> None:
+        """It says so, and nothing is sent."""
+        webhook_id = endpoint(service)["webhook_id"]
+        since = events.timestamp(service.cloud.clock.time)
+        canceled(service)
+        service.cloud.settle()
+        receiver.requests.clear()
+        service.cloud.pause("dispatch")
+        job_id = replay(service, webhook_id, since=since).json()["job_id"]
+        service.call("DELETE", f"/webhooks/{webhook_id}")
+        service.cloud.resume()
+        service.cloud.settle(within=60)
+        assert service.job(job_id)["error"]["code"] == "not_found"
+        assert receiver.requests == []
+
+    @pytest.mark.parametrize(("mode", "ordered"), [("recover", False), ("replay", True)])
+    def test_a_death_anywhere_loses_nothing(
+        self, service: Service, receiver: Receiver, mode: str, ordered: bool
+    ) -> None:
+        """Killed after an AWS call (every fourth), a replay goes on, and each delivery is made just once."""
+        survived = next(
+            k for k in count(step=4) if not self.run_replay(service, receiver, mode, ordered=ordered, after=k)
+        )
+        assert survived > 10
+
+    def run_replay(self, service: Service, receiver: Receiver, mode: str, *, ordered: bool, after: int) -> bool:
+        """Whether dispatch died in it, after its AWS call of this number (of those that succeed)."""
+        cloud = service.cloud
+        cloud.reset()
+        owner = Service(cloud)
+        webhook_id = endpoint(owner, events=["document.*"], ordered=ordered)["webhook_id"]
+        since = events.timestamp(cloud.clock.time)
+        if mode == "recover":
+            patch(owner, webhook_id, enabled=False)
+        canceled(owner)
+        cloud.settle()
+        if mode == "recover":
+            patch(owner, webhook_id, enabled=True)
+        receiver.requests.clear()
+        accepted = (recover if mode == "recover" else replay)(owner, webhook_id, since=since)
+        died = cloud.fail("*", "*", Killed, function="dispatch", when=nth(after), after=after > 0)
+        owner.let_pass(HOUR)
+        assert owner.job(accepted.json()["job_id"])["status"] == "completed", after
+        assert len(receiver.requests) == 2, after
+        assert len({received.event_id for received in receiver.requests}) == 2
+        if ordered:
+            assert heard(receiver) == ["document.uploaded", "document.canceled"], after
+        assert statuses(deliveries(cloud)) == {"delivered"}
+        return bool(died.hits)
+
+
+class TestPing:
+    @pytest.fixture(autouse=True)
+    def virtual(self, monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> None:
+        """The time that this machine takes does not count as waiting."""
+        monkeypatch.setattr(time, "monotonic", lambda: cloud.clock.time)
+
+    def ping(self, service: Service, webhook_id: str, *, after: float = 1) -> Response:
+        """The answer to a test, while the world goes on `after` so many seconds."""
+        service.cloud.clock.after(after, service.cloud.settle)
+        return service.call("POST", f"/webhooks/{webhook_id}/test")
+
+    def test_it_goes_the_way_of_every_event(self, service: Service, receiver: Receiver) -> None:
+        """Signed, logged, delivered to this endpoint alone, and its answer shown."""
+        receiver.always = response(202, b"pong")
+        made = endpoint(service, events=["document.failed"])
+        endpoint(service, OTHER, events=["*"])
+        answer = self.ping(service, made["webhook_id"])
+        assert answer.status == 200, answer.text
+        seen = answer.json()
+        assert (seen["status"], seen["event"]) == ("delivered", "ping")
+        (attempt,) = seen["attempts"]
+        assert (attempt["status"], attempt["body"], attempt["error"]) == (202, "pong", None)
+        (received,) = receiver.requests
+        verify(received, made["secret"])
+        body = json.loads(received.body)
+        assert (body["event"], body["endpoint_id"]) == ("ping", made["webhook_id"])
+        assert service.call("GET", "/webhooks/events").json()["events"] == [body]
+
+    def test_a_failure_is_the_answer_too(self, service: Service, receiver: Receiver) -> None:
+        """It is tried once."""
+        receiver.always = 500
+        webhook_id = endpoint(service)["webhook_id"]
+        seen = self.ping(service, webhook_id).json()
+        assert (seen["status"], seen["attempts"][0]["error"]) == ("failed", "http_5xx")
+        service.let_pass(WHOLE)
+        assert len(receiver.requests) == 1
+
+    def test_it_tests_a_disabled_endpoint_too(self, service: Service, receiver: Receiver) -> None:
+        """That is how one learns whether it can be enabled again."""
+        webhook_id = endpoint(service)["webhook_id"]
+        patch(service, webhook_id, enabled=False)
+        assert self.ping(service, webhook_id).json()["status"] == "delivered"
+        assert look(service, webhook_id)["enabled"] is False
+
+    def test_whoever_waits_too_long_is_told_where_to_look(self, service: Service, receiver: Receiver) -> None:
+        """A 202 with the delivery's place, where it is found later."""
+        webhook_id = endpoint(service)["webhook_id"]
+        answer = self.ping(service, webhook_id, after=100)
+        assert answer.status == 202
+        service.cloud.settle()
+        seen = shown(service, answer.json()["delivery_id"])
+        assert (seen["status"], seen["event"]) == ("delivered", "ping")
+
+    def test_a_ping_that_was_never_queued_is_still_one(self, service: Service, receiver: Receiver) -> None:
+        """Woken by the index, it is tried once, also where the endpoint is disabled."""
+        webhook_id = endpoint(service)["webhook_id"]
+        patch(service, webhook_id, enabled=False)
+        service.cloud.fail("sqs", "SendMessageBatch", Killed, function="dispatch", times=None)
+        answer = self.ping(service, webhook_id)
+        assert answer.status == 202
+        service.let_pass(3 * HOUR)
+        assert shown(service, answer.json()["delivery_id"])["status"] == "delivered"
+        assert len(receiver.requests) == 1
+
+
+class TestOwners:
+    def test_nobody_sees_or_touches_anothers(self, service: Service, receiver: Receiver) -> None:
+        """Endpoints, deliveries and what can be done with them are not there for anybody else."""
+        bob = Service(service.cloud, "bob")
+        webhook_id = endpoint(service)["webhook_id"]
+        canceled(service)
+        service.cloud.settle()
+        delivery_id = delivery(service.cloud).delivery_id
+        since = events.timestamp(service.cloud.clock.time - 60)
+        asked: list[tuple[str, str, Any]] = [
+            ("GET", f"/webhooks/{webhook_id}", None),
+            ("PATCH", f"/webhooks/{webhook_id}", {"enabled": False}),
+            ("DELETE", f"/webhooks/{webhook_id}", None),
+            ("GET", f"/webhooks/{webhook_id}/deliveries", None),
+            ("GET", f"/webhooks/{webhook_id}/public-key", None),
+            ("POST", f"/webhooks/{webhook_id}/rotate-secret", {}),
+            ("POST", f"/webhooks/{webhook_id}/test", None),
+            ("POST", f"/webhooks/{webhook_id}/recover", {"since": since}),
+            ("POST", f"/webhooks/{webhook_id}/replay", {"since": since}),
+            ("GET", f"/deliveries/{delivery_id}", None),
+            ("POST", f"/deliveries/{delivery_id}/redeliver", None),
+        ]
+        for method, target, body in asked:
+            assert_problem(bob.call(method, target, json=body), 404, "not_found")
+        assert bob.call("GET", "/webhooks").json() == {"webhooks": []}
+        assert bob.call("GET", "/webhooks/events").json()["events"] == []
+        service.cloud.settle(within=60)
+        assert len(receiver.requests) == 1
+        assert look(service, webhook_id)["enabled"]
+
+    def test_deliveries_are_listed_for_their_owner(self, service: Service, receiver: Receiver) -> None:
+        """Newest first, by status, event and time, page by page."""
+        receiver.react = lambda received: 500 if json.loads(received.body)["event"] == "document.uploaded" else 200
+        webhook_id = endpoint(service, events=["document.*"])["webhook_id"]
+        for _ in range(3):
+            canceled(service)
+            service.cloud.settle()
+            service.cloud.clock.advance(2)
+        everything = listed(service, webhook_id)
+        assert len(everything) == 6
+        assert [each["created_at"] for each in everything] == sorted(
+            (each["created_at"] for each in everything), reverse=True
+        )
+        assert {each["status"] for each in listed(service, webhook_id, event="document.canceled")} == {"delivered"}
+        assert {each["event"] for each in listed(service, webhook_id, status="pending")} == {"document.uploaded"}
+        half = everything[3]["created_at"]
+        assert listed(service, webhook_id, since=half) == everything[:4]
+        page = service.call("GET", f"/webhooks/{webhook_id}/deliveries", params={"limit": "4"}).json()
+        rest = {"limit": "4", "cursor": page["cursor"]}
+        following = service.call("GET", f"/webhooks/{webhook_id}/deliveries", params=rest).json()
+        assert page["deliveries"] + following["deliveries"] == everything

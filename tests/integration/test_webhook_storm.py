@@ -1,0 +1,149 @@
+"""Five hundred events for five receivers that misbehave in five ways, for a week, while senders die."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from moto.dynamodb.models import dynamodb_backends
+from moto.dynamodb.models.dynamo_type import DynamoType
+
+from core import ids
+from core.errors import DeliveryError
+from core.webhooks import client
+from core.webhooks.deliveries import Delivery, delivery_id
+from tests.support.calls import caller
+from tests.support.cloud import Cloud, Killed
+from tests.support.functions import ACCOUNT, REGION
+from tests.support.receiver import Answer, Received, Receiver
+from tests.support.service import Service
+from tests.support.webhooks import HOUR, assert_no_leftovers, deliveries, endpoint, look
+
+EVENTS, JOBS = 500, 10
+SHARE = EVENTS // 5
+INSIDE = "http://169.254.169.254/latest/meta-data/"
+URLS = {name: f"https://{name}.example.com/hook" for name in ("flapping", "dead", "slow", "redirecting", "gone")}
+SLOW_SECONDS = 14.0
+DOWN = ((0, 3 * HOUR), (4 * HOUR, 5 * HOUR))
+"""When the flapping one is down, in seconds from the start."""
+
+
+class Receivers:
+    """What the five answer. Whoever is asked again for what it had taken, and we had written down, complains."""
+
+    def __init__(self, cloud: Cloud, endpoints: dict[str, str], seed: int) -> None:
+        self.cloud, self.endpoints = cloud, endpoints
+        self.chance, self.start = random.Random(seed), cloud.clock.time
+        self.complaints: list[Received] = []
+        self.taken: Counter[tuple[str, str]] = Counter()
+
+    def react(self, received: Received) -> Answer:
+        (name,) = [name for name, url in URLS.items() if url == received.url]
+        if self.status(received.event_id, self.endpoints[name]) == "delivered":
+            self.complaints.append(received)
+        answer: Answer = getattr(self, name)(received)
+        if answer == 200:
+            self.taken[name, received.event_id] += 1
+        return answer
+
+    def flapping(self, received: Received) -> Answer:
+        passed = received.at - self.start
+        if any(low <= passed < high for low, high in DOWN):
+            answers: list[Answer] = [500, 503, DeliveryError("timeout", "nobody answers")]
+            return self.chance.choice(answers)
+        return 200 if self.chance.random() < 0.9 else 502
+
+    def dead(self, received: Received) -> Answer:
+        return DeliveryError("connect", "nobody is there")
+
+    def slow(self, received: Received) -> Answer:
+        """All requests of one sender are under way at once, so they all end by the same time."""
+        sender: Any = caller.get()
+        self.cloud.clock.advance_to(max(received.at, sender.started + SLOW_SECONDS))
+        return 200
+
+    def redirecting(self, received: Received) -> Answer:
+        return client.Response(status=302, headers={"location": INSIDE}, body=b"", truncated=False)
+
+    def gone(self, received: Received) -> Answer:
+        return 410
+
+    def status(self, event_id: str, endpoint_id: str) -> str:
+        """Of a delivery, at this moment; read past the API and its costs."""
+        table = dynamodb_backends[ACCOUNT][REGION].tables[self.cloud.table("Deliveries").name]
+        key = DynamoType({"S": f"DELIVERY#{delivery_id(event_id, endpoint_id)}"})
+        row = table.items[key][DynamoType({"S": "META"})]
+        return str(row.attrs["status"].value)
+
+
+def part(name: str) -> dict[str, Any]:
+    """The filter that gives an endpoint its fifth of every job's events."""
+    size = EVENTS // JOBS // len(URLS)
+    first = 1 + list(URLS).index(name) * size
+    return {"sequence": [{"numeric": [">=", first, "<", first + size]}]}
+
+
+def happen(service: Service) -> None:
+    """Five hundred events in the logs of ten jobs, written as the API writes them: the stream tells the rest."""
+    service.cloud.pause("publisher", "indexing")
+    table = service.cloud.table("Jobs")
+    with table.batch_writer() as batch:
+        for _ in range(JOBS):
+            job_id = service.submit()
+            first = table.get_item(Key={"pk": f"JOB#{job_id}", "sk": "EVENT#000001"})["Item"]
+            for sequence in range(2, EVENTS // JOBS + 1):
+                event_id = ids.new("evt")
+                changed = {"event_id": event_id, "event": "document.progressed", "sequence": sequence}
+                body = json.dumps(json.loads(first["body"]) | changed)
+                row = {"sk": f"EVENT#{sequence:06}", "name": "document.progressed", "body": body}
+                batch.put_item(Item=first | row | {"event_id": event_id, "sequence": sequence})
+                service.cloud.clock.tick()
+    service.cloud.resume("publisher")
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_every_delivery_ends_where_it_should(service: Service, receiver: Receiver, seed: int) -> None:
+    """Nothing is lost, and nothing is sent again after a 2xx that was written down."""
+    cloud = service.cloud
+    made = {
+        name: str(endpoint(service, url, filter=part(name), events=["document.*"])["webhook_id"])
+        for name, url in URLS.items()
+    }
+    receivers = Receivers(cloud, made, seed)
+    receiver.react = receivers.react
+    happen(service)
+    cloud.unreliable(seed, duplicates=0.2)
+    deaths = [
+        cloud.fail("*", "*", Killed, function="webhook_sender", every=61, times=4),
+        cloud.fail("*", "*", Killed, function="webhook_sender", after=True, every=149, times=4),
+        cloud.fail("*", "*", Killed, function="dispatch", every=777, times=2),
+        cloud.fail("*", "*", Killed, function="webhook_waker", every=333, times=2),
+    ]
+    service.let_pass(6 * HOUR)
+    service.let_pass(7.75 * 24 * HOUR, every=HOUR)  # as if most runs had failed: it only takes longer
+
+    assert [rule.hits for rule in deaths] == [4, 4, 2, 2]
+    found = {name: deliveries(cloud, endpoint_id=identifier) for name, identifier in made.items()}
+    assert {name: len(each) for name, each in found.items()} == dict.fromkeys(URLS, SHARE)
+    for name in ("flapping", "slow"):
+        assert ended(found[name]) == {"delivered"}
+        assert look(service, made[name])["enabled"]
+    for name in ("dead", "redirecting", "gone"):
+        assert ended(found[name]) == {"failed", "discarded"}
+        assert look(service, made[name])["disabled_reason"] == ("gone" if name == "gone" else "failing")
+
+    assert receivers.complaints == []
+    again = {key: count for key, count in receivers.taken.items() if count > 1}
+    assert sum(again.values()) <= 8 * 50  # what a dying sender had sent and not yet written down, a group each
+    assert len(receivers.taken) == 2 * SHARE
+    assert {received.url for received in receiver.requests} == set(URLS.values())
+    alerts = {event["event_id"]: event["endpoint_id"] for event in service.published("ErrorAlertsTopic")}
+    assert Counter(alerts.values()) == dict.fromkeys([made[name] for name in ("dead", "redirecting", "gone")], 1)
+    assert_no_leftovers(cloud)
+
+
+def ended(found: list[Delivery]) -> set[str]:
+    return {each.status for each in found}

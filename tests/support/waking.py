@@ -1,0 +1,102 @@
+"""Hours of webhooks in a few steps: the waker runs in those minutes only in which it has something to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from moto.dynamodb.models import dynamodb_backends
+
+from .clock import EPOCH
+from .functions import ACCOUNT, REGION
+from .mappings import model_of, next_visible
+
+if TYPE_CHECKING:
+    from .cloud import Cloud
+
+MINUTE = 60.0
+STEPS = 20_000
+READS = ("Query", "GetItem", "BatchGetItem", "ReceiveMessage")
+
+
+def let_pass(cloud: Cloud, seconds: float, *, every: float = MINUTE) -> None:
+    """Let `seconds` pass, with all that happens meanwhile; of the schedules, `webhook_waker` alone runs.
+
+    Its runs are in the minutes that EventBridge would choose. Those that would find nothing are left out, and
+    with `every` all but the first in so many seconds.
+    """
+    target = cloud.clock.time + seconds
+    last = start_of_minute(cloud.clock.time)
+    for _ in range(STEPS):
+        cloud.settle()
+        run = next_run(cloud, after=last, every=every)
+        when = min(run, cloud.next_due())
+        if when > target:
+            cloud.clock.advance_to(target)
+            cloud.settle()
+            return
+        cloud.clock.advance_to(when)
+        if run <= cloud.clock.time:
+            with quick_answers(cloud):
+                cloud.invoke("webhook_waker", {})
+            last = run
+    raise AssertionError("this goes on for ever")
+
+
+@contextmanager
+def quick_answers(cloud: Cloud) -> Iterator[None]:
+    """Inside, it costs little to ask for a place of the index where nothing stands, as each run does often."""
+
+    known: set[str] = set()
+    seen = 0
+
+    def answer(params: dict[str, Any]) -> dict[str, Any] | None:
+        nonlocal known, seen
+        since, count = cloud.calls.log[seen:], len(cloud.calls.log)
+        if not seen or any(call.operation not in READS for call in since):
+            known, seen = {pk for pk, _ in entries(cloud)}, count
+        nothing = params.get("IndexName") == "gsi2" and params["ExpressionAttributeValues"][":pk"] not in known
+        return {"Items": [], "Count": 0, "ScannedCount": 0} if nothing else None
+
+    cloud.calls.shortcuts["dynamodb:Query"] = answer
+    try:
+        yield
+    finally:
+        del cloud.calls.shortcuts["dynamodb:Query"]
+
+
+def start_of_minute(when: float) -> float:
+    epoch = EPOCH.timestamp()
+    return epoch + (when - epoch) // MINUTE * MINUTE
+
+
+def next_run(cloud: Cloud, *, after: float, every: float) -> float:
+    """The first minute after `after` in which the waker has something to do."""
+    when = next_look(cloud)
+    return when if when == math.inf else max(after + every, start_of_minute(when + MINUTE - 0.001))
+
+
+def next_look(cloud: Cloud) -> float:
+    """When the next entry of the index is due, or a dead message can be read."""
+    dead = model_of(cloud.queue("Webhooks/DeadLetters").name)
+    if dead.messages:
+        return cloud.clock.time
+    later = next_visible(dead, cloud.clock.time)
+    return min(next_entry(cloud), math.inf if later is None else later)
+
+
+def next_entry(cloud: Cloud) -> float:
+    waiting = [sk for pk, sk in entries(cloud) if pk.startswith(("DUE#", "CIRCUIT"))]
+    return datetime.fromisoformat(min(waiting)).timestamp() if waiting else math.inf
+
+
+def entries(cloud: Cloud) -> Iterator[tuple[str, str]]:
+    """What stands in the index of what waits; read past the API and its costs."""
+    table = dynamodb_backends[ACCOUNT][REGION].tables[cloud.table("Deliveries").name]
+    for rows in list(table.items.values()):  # the waker's threads write meanwhile
+        for item in list(rows.values()):
+            if "gsi2pk" in item.attrs:
+                yield item.attrs["gsi2pk"].value, item.attrs["gsi2sk"].value
