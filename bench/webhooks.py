@@ -1,0 +1,439 @@
+"""Webhooks per second to a receiver on this machine, beside `requests`, and what the pieces of a delivery cost.
+
+    .venv/bin/python bench/webhooks.py [--events 2000]
+
+Every way is measured in this one run, against one receiver in a process of its own that notes what arrives and
+when. The `requests` loops sign nothing, guard nothing and write nothing down; the sender does it all, with a queue
+and tables in a stand-in for AWS. "To arrival" is counted from when an event is taken up, which for the sender is
+when its message is received. A machine with few cores is shared with the receiver and the stand-in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import queue
+import statistics
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+Item = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "lambdas")]
+os.environ |= {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "eu-west-1"}
+
+import boto3  # noqa: E402
+import requests  # noqa: E402
+import servers  # noqa: E402
+from boto3.dynamodb.types import TypeSerializer  # noqa: E402
+from botocore.config import Config  # noqa: E402
+
+import webhook_sender.handler as webhook_sender  # noqa: E402
+import webhook_waker.handler as webhook_waker  # noqa: E402
+from core import clients, events, ids  # noqa: E402
+from core.log import logger  # noqa: E402
+from core.webhooks import bulk, client, deliveries, endpoints, signing  # noqa: E402
+from core.webhooks.connections import Connections  # noqa: E402
+from core.webhooks.guard import Policy  # noqa: E402
+from core.webhooks.queue import Message  # noqa: E402
+
+THREADS = 32
+LATENCIES = (0.0, 0.05)
+SENDER = {
+    "JOBS_TABLE": "jobs",
+    "DELIVERIES_TABLE": "deliveries",
+    "WEBHOOKS_QUEUE_URL": "http://127.0.0.1/webhooks",
+    "WEBHOOKS_DLQ_URL": "http://127.0.0.1/dead",
+    "WEBHOOK_SCHEDULE_SECONDS": "[0, 5, 300]",
+    "WEBHOOK_TIMEOUT_SECONDS": "15",
+    "WEBHOOK_CIRCUIT_FAILURES": "10",
+    "WEBHOOK_DISABLE_AFTER_HOURS": "120",
+    "WEBHOOK_ALLOW_HTTP": "true",
+    "ALLOW_PRIVATE_CIDRS": '["127.0.0.0/8"]',
+    "SECRETS_KEY": "key",
+    "JOB_RETENTION_DAYS": "90",
+    "DELIVERY_RETENTION_DAYS": "30",
+    "POWERTOOLS_SERVICE_NAME": "webhook-sender",
+}
+BODY = b'{"event":"document.indexed","event_id":"evt_1","data":{"text":"%b"}}' % (b"words " * 80)
+LOOPBACK = Policy(allow_http=True, allow_private_cidrs=(ip_network("127.0.0.0/8"),))
+# Sends the events and notes in `taken_up` when it turned to each.
+Send = Callable[[str, list[str], dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class Way:
+    """`prepare` gets the URL and the events before the clock runs."""
+
+    name: str
+    send: Send
+    prepare: Callable[[str, list[str]], object] = lambda url, event_ids: None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seconds: float
+    cpu: float
+    sent: int
+    lost: int
+    twice: int
+    to_arrival: list[float]
+
+    @property
+    def rate(self) -> float:
+        return self.sent / self.seconds
+
+
+def headers(event_id: str) -> dict[str, str]:
+    return {"content-type": "application/json", "user-agent": "bench", "webhook-id": event_id}
+
+
+def sequentially(url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
+    """(a) One loop with one session."""
+    with requests.Session() as session:
+        for event_id in event_ids:
+            taken_up[event_id] = time.monotonic()
+            session.post(url, data=BODY, headers=headers(event_id), timeout=15)
+
+
+def in_a_pool(url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
+    """(b) Threads with a session each."""
+    own = threading.local()
+
+    def send(event_id: str) -> None:
+        if not hasattr(own, "session"):
+            own.session = requests.Session()
+        own.session.post(url, data=BODY, headers=headers(event_id), timeout=15)
+
+    threaded(send, event_ids, taken_up)
+
+
+def guarded(url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
+    """The client and the signatures of the sender, without what it reads and writes down."""
+    connections, secret = Connections(), signing.make_secret()
+
+    def send(event_id: str) -> None:
+        signed = signing.sign(secret, event_id=event_id, timestamp=int(time.time()), body=BODY)
+        client.post(
+            url,
+            body=BODY,
+            headers=headers(event_id) | signed,
+            policy=LOOPBACK,
+            deadline_seconds=15,
+            connections=connections,
+            reuse_key="bench",
+        )
+
+    threaded(send, event_ids, taken_up)
+    connections.close()
+
+
+def threaded(send: Callable[[str], None], event_ids: list[str], taken_up: dict[str, float]) -> None:
+    waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    for event_id in [*event_ids, *[None] * THREADS]:
+        waiting.put(event_id)
+
+    def work() -> None:
+        while event_id := waiting.get():
+            taken_up[event_id] = time.monotonic()
+            send(event_id)
+
+    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+class Sender:
+    """The function that sends webhooks, warm, fed by the stand-in for AWS. Its log is written, to nowhere."""
+
+    def __init__(self, aws: servers.Running) -> None:
+        self._aws = aws
+        os.environ |= SENDER | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{aws.port}"}
+        logger.registered_handler.stream = open(os.devnull, "w")  # noqa: SIM115
+        self._queue = webhook_sender.dependencies().queue
+        self._receive, self._taken_up = self._queue.receive, dict[str, float]()
+        self._queue.receive = self._receive_and_note  # type: ignore[method-assign]
+
+    def prepare(self, url: str, event_ids: list[str]) -> None:
+        """One delivery goes ahead, to open what a warm function has open."""
+        endpoint = Endpoint(ids.new("wh"), url)
+        self._aws.ask("load", "jobs", [endpoint.item])
+        for batch in [ids.new("evt")], event_ids:
+            rows = [endpoint.delivery(event_id) for event_id in batch]
+            self._aws.ask("load", "deliveries", [stored(row) for row in rows])
+            self._queue.send_all(map(Message.of, rows))
+            if batch is not event_ids:
+                webhook_sender.send(self._receive(10))
+        self._aws.ask("calls")
+
+    def send(self, url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
+        """As Lambda has it: a batch is received, handled, and deleted but for what failed."""
+        self._taken_up = taken_up
+        while records := self._queue.receive(10):
+            answer = webhook_sender.handler({"Records": records}, None)
+            failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+            self._queue.delete([record for record in records if record["messageId"] not in failed])
+
+    def _receive_and_note(self, count: int) -> list[dict[str, Any]]:
+        """An event is taken up when its message is received."""
+        records, now = self._receive(count), time.monotonic()
+        for record in records:
+            self._taken_up["evt_" + Message.parse(record["body"]).delivery_id.split("_")[1]] = now
+        return records
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    endpoint_id: str
+    url: str
+
+    @property
+    def item(self) -> Item:
+        secret = endpoints.Key(sealed=base64.b64encode(signing.make_secret().encode()))
+        now = events.timestamp(time.time())
+        row = endpoints.Endpoint(
+            endpoint_id=self.endpoint_id,
+            owner="bench",
+            keys=(secret,),
+            created_at=now,
+            updated_at=now,
+            url=self.url,
+            events=("*",),
+        )
+        return {name: wired(value) for name, value in endpoints.endpoint_item(row).items()}
+
+    def delivery(self, event_id: str) -> deliveries.Delivery:
+        return deliveries.draft(
+            event_id=event_id,
+            endpoint_id=self.endpoint_id,
+            now=time.time(),
+            retention_seconds=86_400,
+            event="document.indexed",
+            owner="bench",
+            format="recado",
+            body=BODY.decode(),
+            job_id="job_1",
+            sequence=5,
+        )
+
+
+def wired(value: Any) -> Any:
+    """With its type, as it is over the wire. Bytes are base64 already."""
+    return json.loads(json.dumps(TypeSerializer().serialize(value), default=bytes.decode))
+
+
+def stored(row: deliveries.Delivery) -> Item:
+    """The item of a delivery, as it is over the wire."""
+    return bulk.typed(deliveries.DeliveryStore(None, "deliveries").row(row))
+
+
+def measure(way: Way, receiver: servers.Running, count: int, latency: float) -> Outcome:
+    url, event_ids, taken_up = (
+        f"http://127.0.0.1:{receiver.port}/hook",
+        [ids.new("evt") for _ in range(count)],
+        dict[str, float](),
+    )
+    way.prepare(url, event_ids)
+    receiver.ask("reset", latency)
+    begin, cpu = time.monotonic(), time.process_time()
+    way.send(url, event_ids, taken_up)
+    seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
+    arrivals = receiver.ask("taken")
+    times = Counter(event_id for event_id, _ in arrivals)
+    first: dict[str, float] = {}
+    for event_id, at in arrivals:
+        first.setdefault(event_id, at)
+    return Outcome(
+        seconds=seconds,
+        cpu=cpu,
+        sent=count,
+        lost=sum(event_id not in times for event_id in event_ids),
+        twice=sum(times[event_id] > 1 for event_id in times),
+        to_arrival=[1000 * (at - taken_up[event_id]) for event_id, at in first.items() if event_id in taken_up],
+    )
+
+
+def compare(ways: Sequence[Way], receiver: servers.Running, events: int) -> None:
+    for latency in LATENCIES:
+        print(f"\nreceiver answers after {1000 * latency:.0f} ms")
+        print(
+            f"{'':<34} {'per s':>7} {'of (a)':>7} {'CPU ms':>7} {'lost':>5} {'twice':>5}  ms to arrival: p50   p99"
+        )
+        first = None
+        for way in ways:
+            # One at a time takes the latency for each, so a few show as much as many.
+            count = events if not latency or way.send is not sequentially else max(20, events // 20)
+            outcome = measure(way, receiver, count, latency)
+            first = first or outcome
+            p = statistics.quantiles(outcome.to_arrival, n=100)
+            print(
+                f"{way.name:<34} {outcome.rate:7.0f} {outcome.rate / first.rate:6.1f}x "
+                f"{1000 * outcome.cpu / count:7.2f} {outcome.lost:5} {outcome.twice:5} {p[49]:22.1f} {p[98]:5.1f}"
+            )
+
+
+# What waking costs
+
+
+def waking(aws: servers.Running, count: int) -> None:
+    """Deliveries that are due, found and queued by one run of the function that does it each minute."""
+    endpoint = Endpoint(ids.new("wh"), "http://127.0.0.1/hook")
+    rows = [endpoint.delivery(ids.new("evt")) for _ in range(count)]
+    long_ago = [replace(row, due=row.due - 2 * deliveries.SAFETY_SECONDS) for row in rows]
+    aws.ask("load", "deliveries", [stored(row) for row in long_ago])
+    webhook_waker.dependencies()
+    aws.ask("calls")
+    begin, cpu = time.monotonic(), time.process_time()
+    webhook_waker.handler({}, None)
+    seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
+    calls = aws.ask("calls")
+    print(
+        f"\none waker: {count / seconds:.0f} deliveries woken per s, {1000 * cpu / count:.2f} ms CPU each; {calls}"
+    )
+
+
+# What the pieces cost
+
+
+KEY = {"pk": {"S": "DELIVERY#1"}, "sk": {"S": "META"}}
+CLAIM: dict[str, Any] = {
+    "TableName": "deliveries",
+    "UpdateExpression": "SET #status = :sending, lease_until = :lease, tries = if_not_exists(tries, :none) + :one",
+    "ConditionExpression": "#status = :pending AND attempts = :attempts",
+    "ExpressionAttributeNames": {"#status": "status"},
+    "ReturnValues": "ALL_NEW",
+}
+VALUES = {
+    ":sending": "sending",
+    ":lease": 1_800_000_000,
+    ":none": 0,
+    ":one": 1,
+    ":pending": "pending",
+    ":attempts": 0,
+}
+
+
+def typed(value: Any) -> dict[str, str]:
+    return {"S": value} if isinstance(value, str) else {"N": str(value)}
+
+
+def plain_client(**options: Any) -> Any:
+    return boto3.client("dynamodb", config=Config(retries={"mode": "standard"}, **options))
+
+
+def resource_update(dynamodb: Any) -> None:
+    key = {name: value["S"] for name, value in KEY.items()}
+    dynamodb.update_item(Key=key, ExpressionAttributeValues=VALUES, **CLAIM)
+
+
+def plain_update(dynamodb: Any) -> None:
+    values = {name: typed(value) for name, value in VALUES.items()}
+    dynamodb.update_item(Key=KEY, ExpressionAttributeValues=values, **CLAIM)
+
+
+def transact(dynamodb: Any, deliveries: int = 1) -> None:
+    """The new state of deliveries and an attempt of each."""
+    update = {name: value for name, value in CLAIM.items() if name != "ReturnValues"}
+    update["ExpressionAttributeValues"] = {name: typed(value) for name, value in VALUES.items()}
+    actions = []
+    for number in range(deliveries):
+        key = {**KEY, "pk": {"S": f"DELIVERY#{number}"}}
+        attempt = {**key, "sk": {"S": "ATTEMPT#0001"}, "body": {"S": "x" * 500}}
+        actions += [
+            {"Update": {**update, "Key": key}},
+            {"Put": {"TableName": "deliveries", "Item": attempt}},
+        ]
+    dynamodb.transact_write_items(TransactItems=actions)
+
+
+def batch_get(dynamodb: Any) -> None:
+    keys = [{"pk": {"S": f"DELIVERY#{number}"}, "sk": {"S": "META"}} for number in range(10)]
+    dynamodb.batch_get_item(RequestItems={"deliveries": {"Keys": keys, "ConsistentRead": True}})
+
+
+def delivery(number: int) -> dict[str, Any]:
+    item = {
+        "owner": "bench",
+        "url": "http://127.0.0.1/",
+        "body": BODY.decode(),
+        "status": "pending",
+        "attempts": 0,
+    }
+    return {"pk": {"S": f"DELIVERY#{number}"}, "sk": {"S": "META"}} | {k: typed(v) for k, v in item.items()}
+
+
+def cost(call: Callable[[], Any], runs: int = 300) -> tuple[float, float]:
+    """Median wall time and mean CPU time of a call, in ms, in one thread."""
+    for _ in range(20):
+        call()
+    walls, cpu = [], time.process_time()
+    for _ in range(runs):
+        begin = time.perf_counter()
+        call()
+        walls.append(time.perf_counter() - begin)
+    return 1000 * statistics.median(walls), 1000 * (time.process_time() - cpu) / runs
+
+
+def pieces(receiver: servers.Running, aws: servers.Running) -> None:
+    aws.ask("load", "deliveries", [delivery(number) for number in range(10)])
+    receiver.ask("reset", 0.0)
+    url = f"http://127.0.0.1:{receiver.port}/hook"
+    secret, connections, session = signing.make_secret(), Connections(), requests.Session()
+
+    def post(**options: Any) -> None:
+        client.post(url, body=BODY, headers=headers("evt_1"), policy=LOOPBACK, deadline_seconds=15, **options)
+
+    resource, plain = clients.dynamodb(), plain_client()
+    unchecked = plain_client(parameter_validation=False)
+    calls: dict[str, Callable[[], Any]] = {
+        "UpdateItem, client of a resource": lambda: resource_update(resource),
+        "UpdateItem, plain client": lambda: plain_update(plain),
+        "UpdateItem, not validated": lambda: plain_update(unchecked),
+        "TransactWriteItems of 2, plain": lambda: transact(plain),
+        "TransactWriteItems of 20, plain": lambda: transact(plain, 10),
+        "TransactWriteItems of 2, not validated": lambda: transact(unchecked),
+        "BatchGetItem of 10, plain": lambda: batch_get(plain),
+        "signatures": lambda: signing.sign(secret, event_id="evt_1", timestamp=1_800_000_000, body=BODY),
+        "POST, connection made for it": post,
+        "POST, connection kept": lambda: post(connections=connections, reuse_key="bench"),
+        "requests.Session.post": lambda: session.post(url, data=BODY, headers=headers("evt_1"), timeout=15),
+    }
+    print(f"\n{'one call, in one thread':<40} {'ms':>6} {'CPU ms':>7}")
+    for name, call in calls.items():
+        wall, cpu = cost(call)
+        print(f"{name:<40} {wall:6.2f} {cpu:7.2f}")
+    connections.close()
+    session.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=2000)
+    args = parser.parse_args()
+    with servers.running(servers.receiver) as receiver, servers.running(servers.aws) as aws:
+        sender = Sender(aws)
+        ways = (
+            Way("(a) requests, one by one", sequentially),
+            Way(f"(b) requests, {THREADS} threads", in_a_pool),
+            Way(f"client alone, {THREADS} threads", guarded),
+            Way("the sender", sender.send, sender.prepare),
+        )
+        compare(ways, receiver, args.events)
+        waking(aws, args.events)
+        pieces(receiver, aws)
+
+
+if __name__ == "__main__":
+    main()
