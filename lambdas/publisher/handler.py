@@ -20,6 +20,7 @@ from core.blobs import Blobs
 from core.events import is_failure
 from core.log import logger
 
+PARKED = "event.parked"
 _read = TypeDeserializer().deserialize
 NOT_THE_EVENTS_FAULT = {"AuthorizationError", "AccessDenied", "AccessDeniedException", "NotFound"}
 """A policy or topic that is amiss: every event would be refused alike, so they wait until it is mended."""
@@ -83,7 +84,19 @@ def send(item: dict[str, Any], topic: str) -> None:
 
 
 def park(item: dict[str, Any], error: Exception) -> None:
-    """Put aside what SNS will never take, so that it blocks nothing; `ops republish` reads it again."""
+    """Put aside what SNS will never take, so that it blocks nothing; `ops republish` reads it again.
+
+    The operators are told: nothing else would show that an event is missing.
+    """
     logger.error("event parked", event_id=item["event_id"], reason=aws.code(error))
     facts = {key: value for key, value in item.items() if key in ("name", "kind", "owner", "event_id", "body")}
     dependencies().parked.put(f"parked/{item['event_id']}.json", json.dumps(facts).encode())
+    alert = {"event": PARKED, "event_id": item["event_id"], "reason": aws.code(error)}
+    try:
+        dependencies().sns.publish(
+            TopicArn=dependencies().alerts_topic,
+            Message=json.dumps(alert),
+            MessageAttributes={"event_type": {"DataType": "String", "StringValue": PARKED}},
+        )
+    except (BotoCoreError, ClientError):
+        logger.exception("nobody was told of a parked event", event_id=item["event_id"])

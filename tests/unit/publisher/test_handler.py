@@ -126,6 +126,21 @@ def test_what_is_refused_for_good(calls: Calls, blobs: Blobs, logged: Callable[[
     assert (line["event_id"], line["reason"]) == ("evt_2", "InvalidParameter")
 
 
+def test_operators_hear_of_what_is_parked(calls: Calls, blobs: Blobs) -> None:
+    """An alert names the event that was put aside; one that cannot be sent either holds nothing up."""
+    calls.fail("sns", "Publish", "InvalidParameter", every=2, times=2)
+    assert publish(record(1), record(2)) == []
+    (alert,) = (call.params for call in calls.log if call.params.get("TopicArn", "").endswith("alerts"))
+    assert json.loads(alert["Message"]) == {
+        "event": "event.parked",
+        "event_id": "evt_2",
+        "reason": "InvalidParameter",
+    }
+    calls.fail("sns", "Publish", "InvalidParameter")
+    assert publish(record(3)) == []
+    assert list(blobs.keys("parked/")) == ["parked/evt_2.json", "parked/evt_3.json"]
+
+
 def test_parking_that_fails(calls: Calls) -> None:
     """An event that can be neither sent nor put aside fails the batch: it is not lost."""
     calls.fail("sns", "Publish", "InvalidParameter")
