@@ -39,6 +39,7 @@ class Config:
     max_upload_bytes: int
     idempotency_hours: int
     wait_seconds_max: int
+    link_hours: int
 
     embedding: str
     embedding_model: str
@@ -176,6 +177,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _one_of("log_level", "DEBUG", "INFO", "WARNING", "ERROR"),
     _between("log_retention_days", 1, 3653),
     _between("wait_seconds_max", 1, 25),  # the gateway ends a request after 29 s
+    _between("link_hours", 1, 24 * 90),
     _between("max_inline_bytes", 1, 262_144),
     _between("max_upload_bytes", 1, 524_288_000),
     _between("authorizer_cache_seconds", 0, 3600),

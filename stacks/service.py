@@ -168,6 +168,7 @@ class ServiceStack(Stack):
                 "WEBHOOKS_QUEUE_URL": self.webhooks.queue.queue.queue_url,
                 "WEBHOOK_CIRCUIT_FAILURES": str(config.webhook_circuit_failures),
                 "MAX_WEBHOOKS": str(config.max_webhooks),
+                "LINK_HOURS": str(config.link_hours),
             },
             layers=("signing",),
         )

@@ -35,6 +35,7 @@ class Settings:
     webhook_circuit_failures: int
     allow_private_cidrs: tuple[str, ...]
     cors_origins: str
+    link_hours: int
     indexing_queue_url: str
     webhooks_queue_url: str
     max_webhooks: int

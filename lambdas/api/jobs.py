@@ -1,9 +1,8 @@
-"""Routes under /jobs, but for /jobs/{job_id}/status, which the function `wait` answers."""
+"""Routes under /jobs, but for /status and /events below a job, which the function `wait` answers."""
 
 from __future__ import annotations
 
 import json
-import time
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler import Response
@@ -16,8 +15,8 @@ from api.dependencies import dependencies
 from core import ids, jobs, views
 from core.errors import InvalidRequest, NotFound
 from core.http import answer, caller, root_url
-from core.jobs import Job, Snapshot
-from core.models import AnyKind, EventLog, JobAccepted, JobPage, JobRequest, JobView, Status
+from core.jobs import History, Job, Snapshot
+from core.models import AnyKind, JobAccepted, JobPage, JobRequest, JobView, Status
 
 router = Router()
 JobId = Annotated[str, Path(description="The id that POST /jobs answered.")]
@@ -25,7 +24,6 @@ IdempotencyKey = Annotated[
     str | None,
     Header(alias="Idempotency-Key", description="1 to 255 characters. The same key and body: the same job."),
 ]
-MAX_EVENTS = 1000
 ACCEPTED: dict[int, OpenAPIResponse] = {202: {"description": "Accepted"}}
 
 
@@ -64,21 +62,12 @@ def page(
         return status in (None, job.status) and kind in (None, job.kind)
 
     found, following = dependencies().jobs.page(owner, cursor=cursor, limit=limit, wanted=wanted)
-    root = root_url(router)
-    return answer({"jobs": [views.summary(job, root) for job in found], "cursor": following})
+    return answer({"jobs": [views.summary(job, links()) for job in found], "cursor": following})
 
 
 @router.get("/jobs/<job_id>", tags=["jobs"], summary="The whole job")
 def get(job_id: JobId) -> Response[JobView]:
-    snapshot = dependencies().jobs.snapshot(_well_formed(job_id), owner=caller(router, "jobs:read"))
-    return answer(views.whole(snapshot, root_url(router)))
-
-
-@router.get("/jobs/<job_id>/events", tags=["jobs"], summary="What happened so far, in order")
-def events(job_id: JobId, after: Annotated[int, Query(ge=0)] = 0) -> Response[EventLog]:
-    find(job_id, caller(router, "jobs:read"))
-    log = dependencies().jobs.events(job_id, after=after, limit=MAX_EVENTS)
-    return answer({"events": [json.loads(event.body) for event in log]})
+    return answer(shown(dependencies().jobs.snapshot(_well_formed(job_id), owner=caller(router, "jobs:read"))))
 
 
 @router.post("/jobs/<job_id>/cancel", tags=["jobs"], summary="Cancel a job that has not ended")
@@ -86,7 +75,16 @@ def cancel(job_id: JobId) -> Response[JobView]:
     owner = caller(router, "jobs:write")
     find(job_id, owner)
     dependencies().jobs.apply(job_id, jobs.cancel)
-    return answer(views.whole(dependencies().jobs.snapshot(job_id, owner=owner), root_url(router)))
+    return answer(shown(dependencies().jobs.snapshot(job_id, owner=owner)))
+
+
+def shown(snapshot: Snapshot) -> dict[str, Any]:
+    history = dependencies().jobs.history(snapshot.job.owner, snapshot.job.kind)
+    return views.whole(snapshot, links(), history)
+
+
+def links() -> views.LinkMaker:
+    return views.LinkMaker(root_url(router), dependencies().config.link_hours)
 
 
 def find(job_id: str, owner: str) -> Job:
@@ -103,10 +101,10 @@ def answer_accepted(accepted: submission.Accepted, *, location: str) -> Response
     """202, with a Location relative to the request: it holds under any stage and domain."""
     job, replayed = accepted.submission.job, accepted.submission.replayed
     snapshot = dependencies().jobs.snapshot(job.job_id, owner=job.owner) if replayed else Snapshot(job, None, None)
-    body = views.whole(snapshot, root_url(router))
+    body = views.whole(snapshot, links(), History())
     if accepted.webhook_secret:
         body["webhook_secret"] = accepted.webhook_secret
-    headers = {"Location": location, "Retry-After": str(views.retry_after(job, time.time()))}
+    headers = {"Location": location, "Retry-After": str(views.retry_after(snapshot, History()))}
     if replayed:
         headers["Idempotent-Replayed"] = "true"
     return answer(body, status=202, headers=headers)

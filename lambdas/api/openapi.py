@@ -16,6 +16,9 @@ from search.handler import router as search
 from wait.handler import router as wait
 
 TITLE, VERSION = "Recado", "1.0.0"
+FOLLOWING = "/follow/"  # below it a token in the path is all that is asked for
+KEY_PROBLEMS = {"401": "No valid key", "403": "Scope missing", "422": "Invalid request"}
+LINK_PROBLEMS = {"403": "The link does not hold, or no more", "422": "Invalid request"}
 DESCRIPTION = "Runs slow AI work as jobs, and tells you when it is done."
 
 
@@ -35,6 +38,10 @@ def document() -> dict[str, Any]:
 def _with_keys(schema: dict[str, Any]) -> dict[str, Any]:
     schema.setdefault("components", {})["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"key": []}]
+    for path, operations in schema["paths"].items():
+        if path.startswith(FOLLOWING):
+            for operation in operations.values():
+                operation["security"] = []
     return schema
 
 
@@ -42,9 +49,10 @@ def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
     """Every error is a problem document; the resolver knows only of its own form of a 422."""
     schema["components"].setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
     answer = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
-    for operations in schema["paths"].values():
+    for path, operations in schema["paths"].items():
+        problems = LINK_PROBLEMS if path.startswith(FOLLOWING) else KEY_PROBLEMS
         for operation in operations.values():
-            for status, words in (("401", "No valid key"), ("403", "Scope missing"), ("422", "Invalid request")):
+            for status, words in problems.items():
                 operation["responses"][status] = {"description": words, **answer}
     return schema
 

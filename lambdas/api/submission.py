@@ -10,7 +10,7 @@ from typing import Any
 from api.dependencies import dependencies
 from core import events, ids
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
-from core.jobs import Idempotency, Job, Submission, fingerprint
+from core.jobs import Idempotency, Job, Submission, fingerprint, links
 from core.models import DocumentInput, JobRequest, ReplayMode
 from core.webhooks.guard import check_url
 
@@ -121,6 +121,7 @@ def _draft(job_id: str, **facts: Any) -> Job:
     config, now = dependencies().config, time.time()
     return Job(
         job_id=job_id,
+        link_key=links.make_key(),
         created_at=events.timestamp(now),
         updated_at=events.timestamp(now),
         deadline=events.timestamp(now + config.job_deadline_minutes * MINUTE_SECONDS),

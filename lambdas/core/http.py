@@ -94,7 +94,14 @@ def _cors(origins: str) -> CORSConfig | None:
     return CORSConfig(
         allow_origin=first,
         extra_origins=others,
-        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Prefer"],
+        allow_headers=[
+            "Authorization",
+            "Content-Type",
+            "Idempotency-Key",
+            "If-None-Match",
+            "Last-Event-ID",
+            "Prefer",
+        ],
         expose_headers=["ETag", "Idempotent-Replayed", "Location", "Preference-Applied", "Retry-After"],
         max_age=MAX_AGE_SECONDS,
     )

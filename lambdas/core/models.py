@@ -140,6 +140,7 @@ class JobStatus(BaseModel):
     progress: Progress | None
     attempts: int
     sequence: int
+    expected_completion: str | None = Field(None, description="About when it ends, where that can be known.")
     error: Failure | None = None
 
 

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from core import events
 from core.jobs import Job, Snapshot
+from core.jobs.links import make_token
+from core.jobs.pace import History, expected_length, next_look
 
-RETRY_AFTER_MAX_SECONDS = 60
+
+@dataclass(frozen=True, slots=True)
+class LinkMaker:
+    """Makes links below `root`, where the API stands. Those that carry a token hold for `hours`."""
+
+    root: str
+    hours: int
+
+    def of(self, job: Job) -> dict[str, str]:
+        """`self` needs a key; `status` and `events` need no header at all."""
+        follow = f"{self.root}/follow/{make_token(job, now=time.time(), hours=self.hours)}"
+        here = f"{self.root}/jobs/{job.job_id}"
+        return {"self": here, "status": f"{follow}/status", "events": f"{follow}/events"}
 
 
-def small(snapshot: Snapshot) -> dict[str, Any]:
-    """What polling needs."""
+def small(snapshot: Snapshot, history: History) -> dict[str, Any]:
+    """What polling needs. `history`: how long such jobs took."""
     job = snapshot.job
     done_total = snapshot.progress
     view = {
@@ -24,14 +41,15 @@ def small(snapshot: Snapshot) -> dict[str, Any]:
         "progress": {"done": done_total[0], "total": done_total[1]} if done_total else None,
         "attempts": job.attempts,
         "sequence": job.sequence,
+        "expected_completion": _expected_completion(snapshot, history),
     }
     return view | ({"error": dict(job.error)} if job.error else {})
 
 
-def whole(snapshot: Snapshot, root: str) -> dict[str, Any]:
+def whole(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str, Any]:
     """Everything but what is internal: leases, keys of files, versions of the row."""
     job = snapshot.job
-    return small(snapshot) | {
+    return small(snapshot, history) | {
         "kind": job.kind,
         **job.subject,
         "created_at": job.created_at,
@@ -42,19 +60,14 @@ def whole(snapshot: Snapshot, root: str) -> dict[str, Any]:
         "retry_of": job.retry_of,
         "result": dict(job.result) if job.result else None,
         "webhook": _webhook(job, snapshot.webhook),
-        "links": links(job, root),
+        "links": links.of(job),
     }
 
 
-def summary(job: Job, root: str) -> dict[str, Any]:
+def summary(job: Job, links: LinkMaker) -> dict[str, Any]:
     """A line of a list."""
     shown = ("job_id", "kind", "status", "stage", "created_at", "finished_at", "error")
-    return {name: getattr(job, name) for name in shown} | job.subject | {"links": links(job, root)}
-
-
-def links(job: Job, root: str) -> dict[str, str]:
-    here = f"{root}/jobs/{job.job_id}"
-    return {"self": here, "status": f"{here}/status", "events": f"{here}/events"}
+    return {name: getattr(job, name) for name in shown} | job.subject | {"links": links.of(job)}
 
 
 def _webhook(job: Job, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -79,7 +92,28 @@ def etag(snapshot: Snapshot) -> str:
     return f'"{hashlib.sha256(state.encode()).hexdigest()[:24]}"'
 
 
-def retry_after(job: Job, now: float) -> int:
-    """Seconds until the next look is worth it: a tenth of the job's age, between 1 and 60."""
-    age = now - datetime.fromisoformat(job.created_at).timestamp()
-    return max(1, min(RETRY_AFTER_MAX_SECONDS, round(age / 10)))
+def retry_after(snapshot: Snapshot, history: History) -> int:
+    """Seconds until the next look is worth it."""
+    # The batch that is under way may be all but done: a job of few batches would else be looked for too late.
+    return next_look(_age(snapshot.job), history=history, progress=_progress(snapshot, under_way=1))
+
+
+def _expected_completion(snapshot: Snapshot, history: History) -> str | None:
+    if snapshot.job.is_final:
+        return None
+    length = expected_length(_age(snapshot.job), history=history, progress=_progress(snapshot))
+    return None if length is None else events.timestamp(_created(snapshot.job) + length)
+
+
+def _progress(snapshot: Snapshot, *, under_way: int = 0) -> float | None:
+    """The share of its work that a job has done, taken for that of the stage that takes the time."""
+    done, total = snapshot.progress or (0, 0)
+    return min(done + under_way, total) / total if total else None
+
+
+def _age(job: Job) -> float:
+    return max(0.0, time.time() - _created(job))
+
+
+def _created(job: Job) -> float:
+    return datetime.fromisoformat(job.created_at).timestamp()

@@ -1,4 +1,4 @@
-"""The two routes that are held open: GET /jobs/{job_id}/status until something changes, on request, and
+"""What is held open: a job's status and events until something changes, by key or by a link that needs none, and
 POST /webhooks/{webhook_id}/test until the endpoint has answered.
 
 A function of its own: a thousand clients that wait must not keep one POST out.
@@ -7,6 +7,8 @@ A function of its own: a thousand clients that wait must not keep one POST out.
 from __future__ import annotations
 
 import functools
+import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -16,19 +18,24 @@ from typing import Annotated, Any, TypeVar
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Header, Path, Query
+from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
 from core import clients, ids, settings, views
-from core.errors import Conflict, NotFound
+from core.errors import Conflict, Forbidden, NotFound
+from core.events import Event
 from core.http import answer, caller, resolver, root_url
-from core.jobs import JobStore, Snapshot
-from core.models import JobStatus
+from core.jobs import History, Job, JobStore, Snapshot, links
+from core.models import EventLog, JobStatus
 from core.webhooks import views as webhook_views
 from core.webhooks.deliveries import Delivery, DeliveryStore, delivery_id
 from core.webhooks.endpoints import Endpoints
 from core.webhooks.models import DeliveryView, PingPending
 from core.webhooks.owner_log import OwnerLog
+from wait import stream
 
 DAY_SECONDS = 86_400
+MAX_EVENTS = 1000
+PACE_SECONDS = 60
 FIRST_GAP_SECONDS, GROWTH, LAST_GAP_SECONDS = 0.2, 1.5, 0.9
 PING_MESSAGE = "This is a test: your endpoint works if it answers with a 2xx."
 T = TypeVar("T")
@@ -44,9 +51,25 @@ class Settings:
     cors_origins: str
 
 
+class Paces:
+    """How long jobs took, read again after a minute: whoever polls must not cost a read more each time."""
+
+    def __init__(self, jobs: JobStore) -> None:
+        self._jobs = jobs
+        self._known: dict[tuple[str, str], tuple[float, History]] = {}
+
+    def of(self, owner: str, kind: str) -> History:
+        at, history = self._known.get((owner, kind), (-math.inf, History()))
+        if time.monotonic() - at > PACE_SECONDS:
+            history = self._jobs.history(owner, kind)
+            self._known[owner, kind] = time.monotonic(), history
+        return history
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     jobs: JobStore
+    paces: Paces
     endpoints: Endpoints
     deliveries: DeliveryStore
     owner_log: OwnerLog
@@ -56,8 +79,10 @@ class Dependencies:
 @functools.cache
 def dependencies() -> Dependencies:
     config, dynamodb = settings.load(Settings), clients.dynamodb()
+    jobs = JobStore(dynamodb, config.jobs_table)
     return Dependencies(
-        JobStore(dynamodb, config.jobs_table),
+        jobs,
+        Paces(jobs),
         Endpoints(dynamodb, config.jobs_table),
         DeliveryStore(dynamodb, config.deliveries_table),
         OwnerLog(dynamodb, config.jobs_table, retention_seconds=config.job_retention_days * DAY_SECONDS),
@@ -67,39 +92,132 @@ def dependencies() -> Dependencies:
 
 # ── a job ────────────────────────────────────────────────────────────────────────────────────────────────
 
+Wait = Annotated[int | None, Query(ge=0, description="Seconds to hold the answer until something changes")]
+Prefer = Annotated[str | None, Header(description="wait=N, as an alternative to ?wait=N")]
+Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of what you know")]
+After = Annotated[int, Query(ge=0, description="The sequence of the last event that you know")]
+Accept = Annotated[str, Header(description="text/event-stream for server-sent events")]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Sent by EventSource, like ?after=")]
+STATUS: dict[int, OpenAPIResponse] = {
+    200: {"description": "The status", "content": {"application/json": {"model": JobStatus}}},
+    304: {"description": "What If-None-Match names is still so", "content": {}},
+}
+EVENTS: dict[int, OpenAPIResponse] = {
+    200: {"description": "The log, or a stream of it", "content": {"application/json": {"model": EventLog}}},
+    204: {"description": "The job has ended, and you know of it", "content": {}},
+}
+
 
 @router.get(
     "/jobs/<job_id>/status",
     tags=["jobs"],
     summary="The small answer for polling, or for waiting",
-    responses={
-        200: {"description": "The status", "content": {"application/json": {"model": JobStatus}}},
-        304: {"description": "What If-None-Match names is still so", "content": {}},
-    },
+    responses=STATUS,
 )
 def status(
-    job_id: Annotated[str, Path()],
-    wait: Annotated[
-        int | None, Query(ge=0, description="Seconds to hold the answer until something changes")
-    ] = None,
-    prefer: Annotated[str | None, Header(description="wait=N, as an alternative to ?wait=N")] = None,
-    if_none_match: Annotated[str | None, Header(description="The ETag of what you know")] = None,
-) -> Response[JobStatus | None]:
+    job_id: Annotated[str, Path()], wait: Wait = None, prefer: Prefer = None, if_none_match: Known = None
+) -> Response[JobStatus | str]:
     """`wait`, or `Prefer: wait=N` (RFC 7240). A change is what differs from `If-None-Match`, if it is sent."""
+    return _status(_owned(job_id), wait, prefer, if_none_match)
+
+
+@router.get(
+    "/follow/<token>/status", tags=["following"], summary="The same by a link, without a key", responses=STATUS
+)
+def follow_status(
+    token: Annotated[str, Path()], wait: Wait = None, prefer: Prefer = None, if_none_match: Known = None
+) -> Response[JobStatus | str]:
+    return _status(_linked(token), wait, prefer, if_none_match)
+
+
+@router.get("/jobs/<job_id>/events", tags=["jobs"], summary="What happened so far, in order", responses=EVENTS)
+def events(
+    job_id: Annotated[str, Path()],
+    after: After = 0,
+    accept: Accept = "",
+    last_event_id: LastEventId = None,
+) -> Response[EventLog | str]:
+    """As JSON, or (`Accept: text/event-stream`) as server-sent events, held open until there is one."""
+    return _events(_owned(job_id), after, accept, last_event_id)
+
+
+@router.get(
+    "/follow/<token>/events", tags=["following"], summary="The same by a link, without a key", responses=EVENTS
+)
+def follow_events(
+    token: Annotated[str, Path()],
+    after: After = 0,
+    accept: Accept = "",
+    last_event_id: LastEventId = None,
+) -> Response[EventLog | str]:
+    return _events(_linked(token), after, accept, last_event_id)
+
+
+def _owned(job_id: str) -> Job:
     owner = caller(router, "jobs:read")
     if not ids.is_id("job", job_id):
         raise NotFound("There is no such job. Check the id; jobs are kept for a limited time.")
+    return dependencies().jobs.get(job_id, owner=owner)
+
+
+def _linked(text: str) -> Job:
+    """The job that a token opens. What is wrong with one that does not is nobody's business."""
+    token = links.read_token(text)
+    try:
+        job = dependencies().jobs.get(token.job_id)
+    except NotFound:
+        raise Forbidden(links.REFUSED) from None
+    links.check_token(token, job, now=time.time())
+    return job
+
+
+def _status(job: Job, wait: int | None, prefer: str | None, known: str | None) -> Response[JobStatus | str]:
     preferred = _preferred_wait(prefer) if wait is None else None
     seconds = min(wait or preferred or 0, dependencies().config.wait_seconds_max)
 
     def look() -> Snapshot:
-        return dependencies().jobs.snapshot(job_id, owner=owner)
+        return dependencies().jobs.snapshot(job.job_id, owner=job.owner)
 
-    snapshot = until_changed(look, if_none_match, seconds, clock=time.monotonic, sleep=time.sleep)
-    headers = _headers(snapshot) | ({"Preference-Applied": f"wait={seconds}"} if preferred is not None else {})
-    if if_none_match and _matches(if_none_match, views.etag(snapshot)):
-        return Response(status_code=304, headers=headers)
-    return answer(views.small(snapshot), headers=headers)
+    snapshot = until_changed(look, known, seconds, clock=time.monotonic, sleep=time.sleep)
+    history = dependencies().paces.of(job.owner, job.kind)
+    headers = _headers(snapshot, history)
+    if preferred is not None:
+        headers["Preference-Applied"] = f"wait={seconds}"
+    if known and _matches(known, views.etag(snapshot)):
+        return Response(status_code=304, body="", headers=headers)
+    return answer(views.small(snapshot, history), headers=headers)
+
+
+def _events(job: Job, after: int, accept: str, last_event_id: str | None) -> Response[Any]:
+    if stream.CONTENT_TYPE not in accept.lower():
+        log = dependencies().jobs.events(job.job_id, after=after, limit=MAX_EVENTS)
+        return answer({"events": [json.loads(event.body) for event in log]})
+    seen = max(after, stream.sequence_of(last_event_id))
+    if job.is_final and job.sequence <= seen:
+        return Response(status_code=204, body="", headers={"Cache-Control": "no-store"})
+    log = until_any(
+        lambda: dependencies().jobs.events(job.job_id, after=seen, limit=MAX_EVENTS),
+        dependencies().config.wait_seconds_max,
+        clock=time.monotonic,
+        sleep=time.sleep,
+    )
+    return Response(
+        status_code=200,
+        content_type=f"{stream.CONTENT_TYPE}; charset=utf-8",
+        body=stream.encode(log),
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def until_any(
+    look: Callable[[], list[Event]],
+    seconds: float,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> list[Event]:
+    """Look until something has happened, or the time is up."""
+    return next(filter(None, _looks(look, seconds, clock=clock, sleep=sleep)), [])
 
 
 def until_changed(
@@ -130,11 +248,11 @@ def _looks(
         yield look()
 
 
-def _headers(snapshot: Snapshot) -> dict[str, str]:
+def _headers(snapshot: Snapshot, history: History) -> dict[str, str]:
     """A final job asks for no further look, so it has no Retry-After."""
     headers = {"ETag": views.etag(snapshot)}
     if not snapshot.job.is_final:
-        headers["Retry-After"] = str(views.retry_after(snapshot.job, time.time()))
+        headers["Retry-After"] = str(views.retry_after(snapshot, history))
     return headers
 
 

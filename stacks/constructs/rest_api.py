@@ -15,6 +15,7 @@ from stacks.constructs.functions import log_retention
 
 STAGE = "v1"
 OPEN_PATHS = ("health", "openapi.json", "docs")
+LINKS = ("status", "events")
 PROBLEM_JSON = "application/problem+json"
 # Gateway response type -> status, problem type, title and what to do.
 GATEWAY_PROBLEMS = {
@@ -119,8 +120,11 @@ class RestApi(Construct):
             self._method(parent, "ANY", to_api)
         for parent in (job, webhook, root):
             self._method(parent.add_resource("{proxy+}"), "ANY", to_api)
-        for held_open in (job.add_resource("status"), webhook.add_resource("test")):
+        for held_open in (job.add_resource("status"), job.add_resource("events"), webhook.add_resource("test")):
             self._method(held_open, "ANY", to_wait)
+        link = root.add_resource("follow").add_resource("{token}")
+        for name in LINKS:  # the token is the key
+            link.add_resource(name).add_method("GET", to_wait)
         self._method(root.add_resource("search"), "ANY", to_search)
         for path in OPEN_PATHS:
             root.add_resource(path).add_method("GET", to_api)
@@ -159,7 +163,14 @@ def _cors(origins: tuple[str, ...]) -> apigateway.CorsOptions | None:
         return None
     return apigateway.CorsOptions(
         allow_origins=list(origins),
-        allow_headers=["authorization", "content-type", "idempotency-key", "if-none-match", "prefer"],
+        allow_headers=[
+            "authorization",
+            "content-type",
+            "idempotency-key",
+            "if-none-match",
+            "last-event-id",
+            "prefer",
+        ],
         expose_headers=["etag", "idempotent-replayed", "location", "preference-applied", "retry-after"],
         max_age=Duration.hours(1),
     )

@@ -119,6 +119,7 @@ SCOPED = {
     ("GET", "/deliveries/{delivery_id}"): "webhooks:read",
     ("POST", "/deliveries/{delivery_id}/redeliver"): "webhooks:write",
 }
+LINKED = {("GET", "/follow/{token}/status"), ("GET", "/follow/{token}/events")}  # the token is the key
 BODIES = {
     "/webhooks": {"url": "https://hooks.example.com/", "events": ["document.failed"]},
     "/webhooks/{webhook_id}": {"description": "taken"},
@@ -166,8 +167,8 @@ def routes(cloud: Cloud) -> dict[tuple[str, str], dict[str, Any]]:
 
 class TestScopes:
     def test_every_route_has_a_scope(self, cloud: Cloud) -> None:
-        """A route that is added must say here which scope it needs."""
-        assert set(routes(cloud)) == set(SCOPED)
+        """A route that is added must say here which scope it needs, or that a link's token opens it."""
+        assert set(routes(cloud)) == set(SCOPED) | LINKED
 
     def test_a_key_without_the_scope_is_refused_by_name(self, service: Service) -> None:
         """All other scopes together do not replace the one that a route needs: 403, and nothing happens."""
@@ -190,7 +191,7 @@ class TestOwners:
         service.cancel(ended)
         cloud.settle(within=60)
         before = rows(cloud)
-        for method, path in routes(cloud):
+        for method, path in set(routes(cloud)) - LINKED:
             if "{" not in path:
                 continue
             for job_id in (names["job_id"], ended):
@@ -239,13 +240,14 @@ class TestOpenPaths:
         assert not cloud.calls.log
 
     def test_the_description_says_how_to_authenticate(self, cloud: Cloud) -> None:
-        """Every operation needs a bearer key and names its problem documents."""
+        """Every operation needs a bearer key, but a link's, and names its problem documents."""
         description = cloud.request("GET", "/openapi.json").json()
         assert description["openapi"].startswith("3.")
         assert description["components"]["securitySchemes"]["key"] == {"type": "http", "scheme": "bearer"}
         assert description["security"] == [{"key": []}]
-        for operation in routes(cloud).values():
-            assert {"401", "403", "422"} <= set(operation["responses"])
+        for call, operation in routes(cloud).items():
+            assert ("401" in operation["responses"]) == (operation.get("security") != []) == (call not in LINKED)
+            assert {"403", "422"} <= set(operation["responses"])
 
     def test_the_page_asks_no_other_host(self, cloud: Cloud) -> None:
         """Swagger UI comes whole: no script, style or image is loaded from elsewhere."""

@@ -82,7 +82,7 @@ class TestSubmission:
         assert (answer.status, job["status"], job["sequence"]) == (202, "queued", 1)
         submitted_to = job["links"]["self"].rsplit("/", 1)[0]
         assert urljoin(submitted_to, answer.headers["Location"]) == job["links"]["self"]
-        assert answer.headers["Retry-After"] == "1"
+        assert answer.headers["Retry-After"] == "5"
         assert job == service.job(job["job_id"]) | {"webhook_secret": None}
 
     def test_a_document_is_named_after_its_job(self, service: Service) -> None:
@@ -492,7 +492,7 @@ def requests(service: Service) -> dict[str, Callable[[], Response]]:
     return {
         "api submit": lambda: post(service, body(webhook_url=HOOK), key="k"),
         "api get": lambda: service.call("GET", f"/jobs/{job_id}"),
-        "api events": lambda: service.call("GET", f"/jobs/{job_id}/events"),
+        "wait events": lambda: service.call("GET", f"/jobs/{job_id}/events"),
         "api list": lambda: service.call("GET", "/jobs"),
         "api cancel": lambda: service.call("POST", f"/jobs/{ended}/cancel"),
         "api retry": lambda: service.call("POST", f"/jobs/{ended}/retry"),

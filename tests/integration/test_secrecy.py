@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -45,12 +46,14 @@ def run(service: Service) -> dict[str, str]:
     }
     answer = service.call("POST", "/jobs", json=body, headers={"Idempotency-Key": "Foxglove"})
     service.cloud.settle(within=1200)
+    tokens = follow(service.cloud, answer.json().get("links", {}))
     service.call("POST", "/jobs", json=body | {"input": {"text": f"<a>{TEXT}</a>\x00\x00\x00"}})
     service.call("POST", "/jobs", json=body | {"kind": TEXT})
     service.call("POST", "/search", json={"query": f"{TEXT}?"})
     service.call("DELETE", "/documents/d")
     service.cloud.settle(within=1200)
-    return {
+    keys = {f"key of links {number}": key for number, key in enumerate(service.link_keys())}
+    return keys | {
         "text": TEXT,
         "metadata": "Marigold",
         "idempotency key": "Foxglove",
@@ -59,7 +62,19 @@ def run(service: Service) -> dict[str, str]:
         "webhook secret": answer.json().get("webhook_secret", "").removeprefix("whsec_"),
         "API key": service.authorization["Authorization"].rpartition("_")[2],
         "signature": "sha256=",
+        "token of links": tokens,
     }
+
+
+def follow(cloud: Cloud, links: dict[str, str]) -> str:
+    """Use a job's links as they are, and spoilt. Gives what is secret of their token, or nothing without links."""
+    targets = [urlsplit(link).path.removeprefix("/v1") for name, link in links.items() if name != "self"]
+    for target in targets:
+        for headers in ({}, {"Accept": "text/event-stream"}):
+            cloud.request("GET", target, headers=headers)
+            cloud.request("GET", target[::-1].replace("/", "/x", 1)[::-1], headers=headers)
+            cloud.request("GET", target.replace(".", ".1"), headers=headers)
+    return targets[0].split("/")[2].rpartition(".")[2] if targets else ""
 
 
 def assert_silent(logged: str, secrets: dict[str, str]) -> None:
@@ -125,12 +140,23 @@ class TestEverythingElse:
         assert_silent(json.dumps([log, carried], default=str), secrets)
 
     def test_no_answer_repeats_a_key_or_secret(self, service: Service, receiver: Receiver) -> None:
-        """After the first 202, what an owner reads of its jobs has neither secret, key nor signature."""
+        """After the first 202, what an owner reads of its jobs has neither secret, key nor signature.
+
+        Nor has any answer, by key or by link, the key that a job's links are signed with.
+        """
         secrets = run(service)
         (job_id, *_) = [job["job_id"] for job in service.call("GET", "/jobs").json()["jobs"]]
         paths = ["/jobs", f"/jobs/{job_id}", f"/jobs/{job_id}/events", f"/jobs/{job_id}/status", "/documents"]
         answers = "".join(service.call("GET", path).text for path in paths)
-        assert_silent(answers, {what: secrets[what] for what in ("webhook secret", "API key", "signature")})
+        for link in service.job(job_id)["links"].values():
+            target = urlsplit(link).path.removeprefix("/v1")
+            for headers in ({}, {"Accept": "text/event-stream"}):
+                answers += service.cloud.request("GET", target, headers=headers).text
+        signed = [what for what in secrets if what.startswith("key of links")]
+        assert len(signed) == 2
+        assert_silent(
+            answers, {what: secrets[what] for what in ("webhook secret", "API key", "signature", *signed)}
+        )
 
     def test_environments_and_tables_hold_no_plain_secret(self, service: Service, receiver: Receiver) -> None:
         """Secrets lie sealed or hashed, and no function is given one."""

@@ -54,6 +54,7 @@ class TestPolling:
             "progress": None,
             "attempts": 0,
             "sequence": 1,
+            "expected_completion": None,
             "error": None,
         }
 
@@ -86,12 +87,12 @@ class TestPolling:
         assert before.headers["ETag"] != after.headers["ETag"]
 
     def test_the_interval_grows_with_the_age(self, service: Service, job_id: str) -> None:
-        """Retry-After is a tenth of the job's age, from one second to a minute."""
+        """While nothing is known of such jobs, looks come ever later: after 5 s, 30 s, then 5 % of the age."""
         found = []
-        for seconds in (0, 50, 100, 150, 3600):
+        for seconds in (0, 5, 25, 120, 3440):
             service.cloud.clock.advance(seconds)
             found.append(int(look(service, job_id).headers["Retry-After"]))
-        assert found == [1, 5, 15, 30, 60]
+        assert found == [5, 25, 30, 30, 179]
 
     def test_a_job_that_has_ended_asks_for_no_more(self, service: Service, job_id: str) -> None:
         """No Retry-After where nothing can change."""

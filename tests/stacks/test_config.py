@@ -113,6 +113,7 @@ def test_an_item_of_the_wrong_type_is_named_by_its_place(key: str) -> None:
 BOUNDS = {
     "log_retention_days": (1, 3653),
     "wait_seconds_max": (1, 25),
+    "link_hours": (1, 2160),
     "max_inline_bytes": (1, 262_144),
     "max_upload_bytes": (1, 524_288_000),
     "authorizer_cache_seconds": (0, 3600),

@@ -14,6 +14,7 @@ from tests.stacks.templates import Assembly, Resource
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 PROBLEM_JSON = "application/problem+json"
 OPEN = {("GET", "/health"), ("GET", "/openapi.json"), ("GET", "/docs")}
+LINKED = {("GET", "/follow/{token}/status"), ("GET", "/follow/{token}/events")}  # the token is the key
 # Whatever could carry a token or a text is not among these.
 LOGGED = {
     *("$context.requestId", "$context.requestTime", "$context.httpMethod", "$context.resourcePath"),
@@ -67,11 +68,11 @@ def gateway_responses(app: Assembly) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["app", "overridden"])
 def test_every_method_needs_a_key_but_the_open_ones(request: pytest.FixtureRequest, name: str) -> None:
-    """Health, description and preflight are open; whatever else there is has the one authorizer."""
+    """Health, description, preflight and links are open; whatever else there is has the one authorizer."""
     assembly: Assembly = request.getfixturevalue(name)
     (authorizer,) = assembly.of("AWS::ApiGateway::Authorizer")
     for (verb, path), method in methods(assembly).items():
-        if verb == "OPTIONS" or (verb, path) in OPEN:
+        if verb == "OPTIONS" or (verb, path) in OPEN | LINKED:
             assert method["AuthorizationType"] == "NONE", (verb, path)
         else:
             assert method["AuthorizationType"] == "CUSTOM", (verb, path)
@@ -79,8 +80,9 @@ def test_every_method_needs_a_key_but_the_open_ones(request: pytest.FixtureReque
 
 
 def test_the_open_paths_are_there(app: Assembly) -> None:
-    """Exactly three calls need no key, and preflight exists only for configured origins."""
-    assert {call for call, method in methods(app).items() if method["AuthorizationType"] == "NONE"} == OPEN
+    """Exactly three calls and two kinds of link need no key; preflight exists only for configured origins."""
+    keyless = {call for call, method in methods(app).items() if method["AuthorizationType"] == "NONE"}
+    assert keyless == OPEN | LINKED
 
 
 def test_each_path_leads_to_its_function(app: Assembly) -> None:
@@ -92,6 +94,7 @@ def test_each_path_leads_to_its_function(app: Assembly) -> None:
         ("ANY", "/jobs/{job_id}"): "api",
         ("ANY", "/jobs/{job_id}/{proxy+}"): "api",
         ("ANY", "/jobs/{job_id}/status"): "wait",
+        ("ANY", "/jobs/{job_id}/events"): "wait",
         ("ANY", "/webhooks"): "api",
         ("ANY", "/webhooks/{webhook_id}"): "api",
         ("ANY", "/webhooks/{webhook_id}/{proxy+}"): "api",
@@ -99,6 +102,7 @@ def test_each_path_leads_to_its_function(app: Assembly) -> None:
         ("ANY", "/search"): "search",
         ("ANY", "/{proxy+}"): "api",
         **dict.fromkeys(OPEN, "api"),
+        **dict.fromkeys(LINKED, "wait"),
     }
 
 

@@ -88,6 +88,11 @@ class Service:
         """The keys of objects in the data bucket."""
         return [key for key in self._bucket.keys if key.startswith(prefix)]
 
+    def link_keys(self) -> list[str]:
+        """What the tokens of all jobs are signed with."""
+        items = dynamodb_backends[ACCOUNT][REGION].tables[self.cloud.table("Jobs").name].all_items()
+        return [str(item.attrs["link_key"].value) for item in items if "link_key" in item.attrs]
+
     def vectors(self) -> Counter[str]:
         """How many vectors there are of each version, of all documents."""
         counts: Counter[str] = Counter()

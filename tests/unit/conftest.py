@@ -148,6 +148,7 @@ ENVIRONMENT = {
     "MAX_WEBHOOKS": "3",
     "CORS_ORIGINS": "",
     "WAIT_SECONDS_MAX": "25",
+    "LINK_HOURS": "48",
     "EMBEDDING": "bedrock",
     "EMBEDDING_MODEL": "model",
     "EMBEDDING_DIMENSIONS": "2",

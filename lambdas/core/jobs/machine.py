@@ -50,6 +50,7 @@ class Job:
     started_at: str | None = None
     finished_at: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    link_key: str = ""
     webhook_url: str | None = None
     webhook_events: tuple[str, ...] = ()
     retry_of: str | None = None

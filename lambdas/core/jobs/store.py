@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -21,6 +22,7 @@ from core import aws, events, ids
 from core.errors import ConditionFailed, Contended, InvalidRequest, NotFound
 from core.events import Event
 from core.jobs.machine import Change, Job, report_progress
+from core.jobs.pace import History
 
 MAX_CONTENTIONS = 10
 MAX_EXAMINED = 1000
@@ -175,6 +177,20 @@ class JobStore:
             "KeyConditionExpression": "gsi1pk = :owner AND gsi1sk BETWEEN :after AND :before",
             "ExpressionAttributeValues": {":owner": f"OWNER#{owner}", ":after": after, ":before": before},
         }
+
+    def history(self, owner: str, kind: str) -> History:
+        """How long an owner's last jobs of a kind took."""
+        item = self._client.get_item(TableName=self._table, Key=_pace_key(owner, kind)).get("Item")
+        return History(tuple(json.loads(item["seconds"]))) if item else History()
+
+    def learn(self, job: Job) -> None:
+        """Remember how long a completed job took. Of two that end at once one may be forgotten: it is a sample."""
+        if job.status != "completed" or job.finished_at is None:
+            return
+        begun, ended = (datetime.fromisoformat(at).timestamp() for at in (job.created_at, job.finished_at))
+        history = self.history(job.owner, job.kind).with_one(round(ended - begun, 3))
+        item = _pace_key(job.owner, job.kind) | {"entity": "pace", "seconds": json.dumps(history.seconds)}
+        self._client.put_item(TableName=self._table, Item=item | {"expires_at": job.expires_at})
 
     def overdue(self) -> Iterator[str]:
         """Ids of open jobs whose deadline has passed."""
@@ -451,6 +467,10 @@ class JobStore:
                 "ExpressionAttributeValues": {":now": now},
             }
         }
+
+
+def _pace_key(owner: str, kind: str) -> dict[str, str]:
+    return {"pk": f"OWNER#{owner}", "sk": f"PACE#{kind}"}
 
 
 def _idempotency_key(owner: str, key: str) -> dict[str, str]:

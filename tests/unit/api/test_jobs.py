@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 
 from api.dependencies import Dependencies
-from core import views
-from core.jobs import begin, cancel, fail
+from core import events, views
+from core.jobs import History, begin, cancel, fail
+from tests.unit.examples import NOW, job
 from tests.unit.rest import Answer, problem
 
 Api = Callable[..., Answer]
@@ -25,7 +26,8 @@ def test_whole(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
     deployed.jobs.apply(job_ids[0], begin(stage="validate", lease="x"))
     answer = api("GET", f"/jobs/{job_ids[0]}", headers={"Host": "jobs.example.org"})
     snapshot = deployed.jobs.snapshot(job_ids[0], owner="ana")
-    assert answer.json == views.whole(snapshot, "https://jobs.example.org/v1") | {"error": None}
+    maker = views.LinkMaker("https://jobs.example.org/v1", deployed.config.link_hours)
+    assert answer.json == views.whole(snapshot, maker, History()) | {"error": None}
     assert answer.headers["cache-control"] == "no-store"
 
 
@@ -37,20 +39,16 @@ def test_failed(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
     assert api("GET", "/jobs").json["jobs"][0]["error"] == shown["error"]
 
 
-def test_events(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
-    """The log is answered as the events were stored, from any number on."""
-    deployed.jobs.apply(job_ids[0], begin(stage="validate", lease="x"))
-    deployed.jobs.apply(job_ids[0], cancel)
-    stored = [json.loads(event.body) for event in deployed.jobs.events(job_ids[0])]
-    assert api("GET", f"/jobs/{job_ids[0]}/events").json == {"events": stored}
-    assert api("GET", f"/jobs/{job_ids[0]}/events", query={"after": "2"}).json == {"events": stored[2:]}
-
-
-@pytest.mark.parametrize("after", ["-1", "x", "1.5"])
-def test_wrong_place_in_the_log(api: Api, job_ids: list[str], after: str) -> None:
-    """A place in the log is a number from 0."""
-    answer = api("GET", f"/jobs/{job_ids[0]}/events", query={"after": after})
-    assert problem(answer, 422, "invalid_request")["field"] == "after"
+def test_expected_completion(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
+    """Once some jobs of the kind have completed, a job says when it will, but in the 202, which reads nothing."""
+    for _ in range(5):
+        ended = job(status="completed", finished_at=events.timestamp(NOW + 600))
+        deployed.jobs.learn(ended)
+    accepted = api("POST", "/jobs", TEXT).json
+    shown = api("GET", f"/jobs/{accepted['job_id']}").json
+    created, expected = (datetime.fromisoformat(shown[at]) for at in ("created_at", "expected_completion"))
+    assert (expected - created).total_seconds() == pytest.approx(600)
+    assert accepted["expected_completion"] is None
 
 
 def test_pages(api: Api, job_ids: list[str]) -> None:
@@ -99,9 +97,7 @@ def test_a_cursor_of_somebody_else(api: Api, job_ids: list[str]) -> None:
 @pytest.mark.parametrize(
     "job_id", ["x", "job_1", "evt_01JDXQ3V8N2M4K6H8G0F2E4D6C", "job_01JDXQ3V8N2M4K6H8G0F2E4D6C"]
 )
-@pytest.mark.parametrize(
-    ("method", "action"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/retry")]
-)
+@pytest.mark.parametrize(("method", "action"), [("GET", ""), ("POST", "/cancel"), ("POST", "/retry")])
 def test_no_such_job(api: Api, method: str, action: str, job_id: str) -> None:
     """An id that is malformed or unknown is a 404."""
     problem(api(method, f"/jobs/{job_id}{action}"), 404, "not_found")
@@ -109,7 +105,7 @@ def test_no_such_job(api: Api, method: str, action: str, job_id: str) -> None:
 
 def test_scopes(api: Api, job_ids: list[str]) -> None:
     """Looking at jobs needs the scope to read."""
-    for path in ("/jobs", f"/jobs/{job_ids[0]}", f"/jobs/{job_ids[0]}/events"):
+    for path in ("/jobs", f"/jobs/{job_ids[0]}"):
         problem(api("GET", path, scopes="jobs:write search"), 403, "forbidden")
 
 

@@ -16,6 +16,8 @@ ROUTES = {
     ("get", "/jobs/{job_id}"),
     ("get", "/jobs/{job_id}/events"),
     ("get", "/jobs/{job_id}/status"),
+    ("get", "/follow/{token}/events"),
+    ("get", "/follow/{token}/status"),
     ("post", "/jobs/{job_id}/cancel"),
     ("post", "/jobs/{job_id}/retry"),
     ("post", "/uploads"),
@@ -98,18 +100,21 @@ def test_path_parameters(method: str, path: str) -> None:
 
 
 def test_key() -> None:
-    """Every operation asks for a bearer key."""
+    """Every operation asks for a bearer key, but those whose path has a token instead."""
     described = document()
     assert described["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
     assert described["security"] == [{"key": []}]
-    assert not [operation for _, _, operation in operations() if "security" in operation]
+    keyless = {path: operation["security"] for _, path, operation in operations() if "security" in operation}
+    assert keyless == {"/follow/{token}/events": [], "/follow/{token}/status": []}
 
 
 def test_errors_are_problems() -> None:
     """A 422, like a missing key or scope, is described as the problem document that it is."""
     reference = {"$ref": "#/components/schemas/Problem"}
-    for _, _, operation in operations():
-        for status in ("401", "403", "422"):
+    for _, path, operation in operations():
+        problems = {status for status in operation["responses"] if status.startswith("4")}
+        assert problems == ({"403", "422"} if path.startswith("/follow/") else {"401", "403", "422"})
+        for status in problems:
             assert operation["responses"][status]["content"] == {"application/problem+json": {"schema": reference}}
     assert set(document()["components"]["schemas"]["Problem"]["properties"]) == {
         "type",
@@ -141,6 +146,17 @@ def test_success(method: str, path: str, status: str) -> None:
     """An operation's success is described under the status that it answers."""
     described = document()["paths"][path][method]["responses"]
     assert [code for code in described if code.startswith("2")] == [status]
+
+
+@pytest.mark.parametrize("root", ["/jobs/{job_id}", "/follow/{token}"])
+def test_what_following_answers(root: str) -> None:
+    """A status may be known already (304); a log is a model, and a stream of it may be over (204)."""
+    status, log = (document()["paths"][f"{root}/{name}"]["get"]["responses"] for name in ("status", "events"))
+    assert {code for code in status if code[0] in "23"} == {"200", "304"}
+    assert {code for code in log if code[0] in "23"} == {"200", "204"}
+    for answer, model in ((status, "JobStatus"), (log, "EventLog")):
+        schema = answer["200"]["content"]["application/json"]["schema"]
+        assert schema["$ref"].rpartition("/")[2] == model
 
 
 def test_a_ping_has_two_ends() -> None:

@@ -1,49 +1,67 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from core import views
-from core.jobs import Job, Snapshot
+from core import events, views
+from core.jobs import History, Job, Snapshot, links, pace
 from core.models import JobSummary, JobView
 from tests.unit.examples import NOW, job, replay
 
 ROOT = "https://api.example.com/v1"
-RUNNING = job(status="running", stage="embed", attempts=2, sequence=4, version=7, lease="execution")
+HOURS = 48
+LINKS = views.LinkMaker(ROOT, HOURS)
+UNKNOWN, HOURLY = History(), History((3600.0,) * 5)
+KEY = links.make_key()
+RUNNING = job(status="running", stage="embed", attempts=2, sequence=4, version=7, lease="execution", link_key=KEY)
+Moment = Any
+
+
+@pytest.fixture(autouse=True)
+def moment(monkeypatch: pytest.MonkeyPatch) -> Moment:
+    """`moment(300)`: it is 300 s after the job was submitted. Without a call it is the very second."""
+
+    def set_age(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: NOW + seconds)
+
+    set_age(0)
+    return set_age
 
 
 def snapshot(subject: Job = RUNNING, progress: Any = (3, 8), webhook: Any = None) -> Snapshot:
     return Snapshot(subject, progress, webhook)
 
 
-def test_small() -> None:
-    """Polling gets six fields, and the error of a job that failed."""
-    assert views.small(snapshot()) == {
+def test_small(moment: Moment) -> None:
+    """Polling gets seven fields, and the error of a job that failed."""
+    moment(300)
+    assert views.small(snapshot(), UNKNOWN) == {
         "job_id": RUNNING.job_id,
         "status": "running",
         "stage": "embed",
         "progress": {"done": 3, "total": 8},
         "attempts": 2,
         "sequence": 4,
+        "expected_completion": events.timestamp(NOW + 800),
     }
     error = {"code": "no_text", "message": "Nothing.", "stage": "validate"}
-    failed = views.small(snapshot(replace(RUNNING, status="failed", error=error), None))
+    failed = views.small(snapshot(replace(RUNNING, status="failed", error=error), None), UNKNOWN)
     assert (failed["error"], failed["progress"]) == (error, None)
 
 
 def test_whole_hides_what_is_internal() -> None:
-    """The whole job shows no lease, no key of a file, no version of the row and no expiry."""
-    shown = views.whole(snapshot(), ROOT)
+    """The whole job shows no lease, no key of a file or of its links, no version of the row and no expiry."""
+    shown = views.whole(snapshot(), LINKS, UNKNOWN)
     text = json.dumps(shown)
-    assert not {"lease", "input", "version", "expires_at", "steps", "owner"} & set(shown)
+    assert not {"lease", "input", "version", "expires_at", "steps", "owner", "link_key"} & set(shown)
     assert "inputs/ana" not in text
     assert "execution" not in text
+    assert KEY not in text
 
 
 @pytest.mark.parametrize(
@@ -57,8 +75,8 @@ def test_whole_hides_what_is_internal() -> None:
 def test_what_a_job_is_about(subject: Job, named: dict[str, str], absent: str) -> None:
     """A job names what it is about; the field of another kind is absent, also after its model, and not null."""
     for model, view in (
-        (JobView, views.whole(snapshot(subject), ROOT)),
-        (JobSummary, views.summary(subject, ROOT)),
+        (JobView, views.whole(snapshot(subject), LINKS, UNKNOWN)),
+        (JobSummary, views.summary(subject, LINKS)),
     ):
         for shown in (view, model.model_validate(view).model_dump(mode="json")):
             assert named.items() <= shown.items()
@@ -68,26 +86,28 @@ def test_what_a_job_is_about(subject: Job, named: dict[str, str], absent: str) -
 
 def test_progress_of_a_replay() -> None:
     """What a replay was asked is not shown, but how far it is."""
-    shown = views.whole(snapshot(replay(), (50, 120)), ROOT)
+    shown = views.whole(snapshot(replay(), (50, 120)), LINKS, UNKNOWN)
     assert shown["progress"] == {"done": 50, "total": 120}
     assert "input" not in shown
 
 
 def test_links() -> None:
-    """Links are absolute, and under the root that the caller used."""
-    assert views.links(RUNNING, ROOT) == {
+    """Links are absolute, under the root that the caller used; all but `self` carry the job's token."""
+    follow = f"{ROOT}/follow/{links.make_token(RUNNING, now=NOW, hours=HOURS)}"
+    assert LINKS.of(RUNNING) == {
         "self": f"{ROOT}/jobs/{RUNNING.job_id}",
-        "status": f"{ROOT}/jobs/{RUNNING.job_id}/status",
-        "events": f"{ROOT}/jobs/{RUNNING.job_id}/events",
+        "status": f"{follow}/status",
+        "events": f"{follow}/events",
     }
-    assert views.summary(RUNNING, ROOT)["links"] == views.links(RUNNING, ROOT)
+    assert views.summary(RUNNING, LINKS)["links"] == LINKS.of(RUNNING)
+    assert views.whole(snapshot(), LINKS, UNKNOWN)["links"] == LINKS.of(RUNNING)
 
 
 def test_webhook() -> None:
     """A job without a webhook has none; one that was never called says so; then its last delivery is shown."""
     hooked = replace(RUNNING, webhook_url="https://example.com/x")
-    assert views.whole(snapshot(), ROOT)["webhook"] is None
-    assert views.whole(snapshot(hooked), ROOT)["webhook"] == {
+    assert views.whole(snapshot(), LINKS, UNKNOWN)["webhook"] is None
+    assert views.whole(snapshot(hooked), LINKS, UNKNOWN)["webhook"] == {
         "url": "https://example.com/x",
         "status": None,
         "attempts": 0,
@@ -100,7 +120,7 @@ def test_webhook() -> None:
         "attempts": Decimal(2),
         "last_attempt": {"status": Decimal(500), "duration_ms": Decimal(12), "error": "http_5xx", "body": None},
     }
-    shown = views.whole(snapshot(hooked, webhook=row), ROOT)["webhook"]
+    shown = views.whole(snapshot(hooked, webhook=row), LINKS, UNKNOWN)["webhook"]
     assert json.loads(json.dumps(shown)) == {
         "url": "https://example.com/x",
         "status": "pending",
@@ -112,8 +132,8 @@ def test_webhook() -> None:
 def test_everything_is_json() -> None:
     """Whatever a job holds can be answered as JSON."""
     done = replace(RUNNING, status="completed", result={"score": 0.5}, metadata={"a": "b"})
-    assert json.loads(json.dumps(views.whole(snapshot(done), ROOT)))["result"] == {"score": 0.5}
-    assert json.dumps(views.summary(done, ROOT))
+    assert json.loads(json.dumps(views.whole(snapshot(done), LINKS, UNKNOWN)))["result"] == {"score": 0.5}
+    assert json.dumps(views.summary(done, LINKS))
 
 
 def test_etag() -> None:
@@ -131,25 +151,44 @@ def test_etag() -> None:
     assert len({tag, *map(views.etag, others)}) == 5
 
 
-@pytest.mark.parametrize(
-    ("age", "seconds"), [(-5, 1), (0, 1), (4, 1), (16, 2), (100, 10), (599, 60), (600, 60), (1e7, 60)]
-)
-def test_retry_after(age: float, seconds: int) -> None:
-    """A tenth of the job's age, from one second to sixty; a clock that is behind does no harm."""
-    assert views.retry_after(job(at=NOW), NOW + age) == seconds
+WHEN = [
+    (0, None, UNKNOWN),
+    (60, None, UNKNOWN),
+    (4000, None, UNKNOWN),
+    (60, (0, 8), UNKNOWN),
+    (60, (3, 8), UNKNOWN),
+    (60, (0, 0), UNKNOWN),
+    (60, None, HOURLY),
+    (60, (3, 8), HOURLY),
+    (7200, None, HOURLY),
+]
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=2, max_size=2).map(sorted))
-def test_retry_after_grows(ages: list[float]) -> None:
-    """An older job is never looked at more often."""
-    one, two = (views.retry_after(job(at=NOW), NOW + age) for age in ages)
-    assert 1 <= one <= two <= views.RETRY_AFTER_MAX_SECONDS
+@pytest.mark.parametrize(("age", "done", "history"), WHEN)
+def test_when(moment: Moment, age: float, done: Any, history: History) -> None:
+    """The next look and the expected end follow from the job's age, its progress and what is usual.
+
+    As to when to look, the batch that is under way counts as done.
+    """
+    moment(age)
+    known, possible = ((done[0] + more) / done[1] if done and done[1] else None for more in (0, 1))
+    seen = snapshot(progress=done)
+    assert views.retry_after(seen, history) == pace.next_look(age, history=history, progress=possible)
+    length = pace.expected_length(age, history=history, progress=known)
+    expected = None if length is None else events.timestamp(NOW + length)
+    assert views.small(seen, history)["expected_completion"] == expected
 
 
-def test_looks_per_hour() -> None:
-    """Whoever obeys looks about 100 times in an hour, not 3,600 times."""
-    now, looks = NOW, 0
-    while now < NOW + 3600:
-        now += views.retry_after(job(at=NOW), now)
-        looks += 1
-    assert looks < 120
+def test_a_clock_that_is_behind(moment: Moment) -> None:
+    """A job of the future, by the clock of another machine, is one of this very second."""
+    just_now = views.retry_after(snapshot(progress=None), HOURLY)
+    moment(-5)
+    assert views.retry_after(snapshot(progress=None), HOURLY) == just_now
+    assert views.small(snapshot(progress=None), HOURLY)["expected_completion"] == events.timestamp(NOW + 3600)
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
+def test_no_end_is_expected_of_what_has_ended(status: str) -> None:
+    """A job that has ended is not expected to end, whatever is known of its kind."""
+    ended = snapshot(replace(RUNNING, status=status))
+    assert views.small(ended, HOURLY)["expected_completion"] is None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core import events
+from core.jobs import begin, complete
 from core.webhooks.deliveries import SAFETY_SECONDS
 from dispatch import handler as module
 from tests.unit.dispatch.conftest import URL, Bench
@@ -187,6 +188,19 @@ def test_expired_job(bench: Bench) -> None:
     gone = {"event": "document.indexed", "job_id": "job_gone", "event_id": "evt_1", "timestamp": "", "sequence": 5}
     assert bench.arrive(events.encode(gone)) == []
     assert bench.queued() == []
+
+
+def test_lengths_are_learned(bench: Bench) -> None:
+    """The event that completes a job teaches how long such jobs take; no other event of any job does."""
+    done, gone = bench.job(), bench.canceled()
+    bench.of.jobs.apply(done.job_id, begin(stage="validate", lease="x"))
+    bench.clock.advance(600)
+    bench.of.jobs.apply(done.job_id, complete(lease="x", result={}))
+    *before, last = bench.bodies(done)
+    assert bench.arrive(*before, *bench.bodies(gone)) == []
+    assert bench.of.jobs.history("ana", "document").seconds == ()
+    assert bench.arrive(last) == []
+    assert bench.of.jobs.history("ana", "document").seconds == (pytest.approx(600, abs=1),)
 
 
 def test_a_batch(bench: Bench) -> None:

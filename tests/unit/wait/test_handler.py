@@ -4,21 +4,24 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import ids, views
-from core.jobs import Job, JobStore, Snapshot, begin, cancel
+from core import events, ids, views
+from core.errors import Forbidden
+from core.jobs import History, Job, JobStore, Snapshot, begin, cancel, links
 from core.webhooks import deliveries
 from core.webhooks.deliveries import Attempt, Delivery
 from core.webhooks.endpoints import Endpoints, Vault
-from tests.unit.examples import NOW, FakeClock, job
+from tests.support import sse
+from tests.unit.examples import NOW, FakeClock, event, job
 from tests.unit.rest import Answer, call, problem
 from wait import handler as module
-from wait.handler import LAST_GAP_SECONDS, Dependencies, until_changed, until_ended
+from wait.handler import LAST_GAP_SECONDS, PACE_SECONDS, Dependencies, until_any, until_changed, until_ended
 
 QUEUED, RUNNING = job(), job(status="running", version=2)
 DONE = replace(RUNNING, status="completed", version=3)
@@ -130,7 +133,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 @pytest.fixture
 def job_id(store: JobStore) -> str:
-    return store.submit(job(at=time.time())).job.job_id
+    return store.submit(job(at=time.time(), link_key=links.make_key())).job.job_id
 
 
 def ask(job_id: str, **options: Any) -> Answer:
@@ -142,9 +145,9 @@ def test_status(store: JobStore, job_id: str, clock: FakeClock) -> None:
     seen = ask(job_id)
     snapshot = store.snapshot(job_id, owner="ana")
     assert seen.status == 200
-    assert seen.json | views.small(snapshot) == seen.json
+    assert seen.json == views.small(snapshot, History()) | {"error": None}
     assert seen.headers["etag"] == views.etag(snapshot)
-    assert seen.headers["retry-after"] == "1"
+    assert seen.headers["retry-after"] == "5"
     assert seen.headers["cache-control"] == "no-store"
     assert "preference-applied" not in seen.headers
     assert clock.sleeps == []
@@ -230,6 +233,199 @@ def test_somebody_elses_job(job_id: str) -> None:
 def test_scope(job_id: str) -> None:
     """Looking needs the scope to read."""
     problem(ask(job_id, scopes="jobs:write"), 403, "forbidden")
+
+
+def test_usual_length(store: JobStore, job_id: str, clock: FakeClock) -> None:
+    """What is usual for the owner's jobs of the kind is told, and read again after a minute and not before."""
+    assert ask(job_id).json["expected_completion"] is None
+    ended = job(status="completed", finished_at=events.timestamp(NOW + 600))
+    for _ in range(5):
+        store.learn(ended)
+    clock.now += PACE_SECONDS - 1
+    assert ask(job_id).json["expected_completion"] is None
+    clock.now += 2
+    seen = ask(job_id)
+    created = datetime.fromisoformat(store.get(job_id).created_at).timestamp()
+    assert seen.json["expected_completion"] == events.timestamp(created + 600)
+    assert seen.headers["retry-after"] == "6"
+    assert module.dependencies().paces.of("ben", "document") == History()
+    assert module.dependencies().paces.of("ana", "replay") == History()
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def log_of(job_id: str, accept: str = "", **options: Any) -> Answer:
+    headers = options.pop("headers", {}) | ({"Accept": accept} if accept else {})
+    return call(module.handler, "GET", f"/jobs/{job_id}/events", headers=headers, **options)
+
+
+def stored(store: JobStore, job_id: str) -> list[Any]:
+    return [json.loads(each.body) for each in store.events(job_id)]
+
+
+def test_events(store: JobStore, job_id: str, clock: FakeClock) -> None:
+    """The log is answered as the events were stored, from any number on, and is not waited for."""
+    store.apply(job_id, begin(stage="validate", lease="x"))
+    store.apply(job_id, cancel)
+    log = stored(store, job_id)
+    answer = log_of(job_id)
+    assert (answer.status, answer.json) == (200, {"events": log})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+    for after in (0, 1, 2, 3, 4, 10**12):
+        assert log_of(job_id, query={"after": str(after)}).json == {"events": log[after:]}
+    assert clock.sleeps == []
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "1.5", ""])
+@pytest.mark.parametrize("accept", ["", "text/event-stream"])
+def test_wrong_place_in_the_log(job_id: str, after: str, accept: str) -> None:
+    """A place in the log is a number from 0."""
+    answer = log_of(job_id, accept, query={"after": after})
+    assert problem(answer, 422, "invalid_request")["field"] == "after"
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "Text/Event-Stream", "text/event-stream, */*;q=0.1"])
+def test_stream(store: JobStore, job_id: str, clock: FakeClock, accept: str) -> None:
+    """Whoever accepts a stream gets the events with their numbers, at once, and is to come back for more."""
+    store.apply(job_id, begin(stage="validate", lease="x"))
+    answer = log_of(job_id, accept)
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-store"
+    heard = sse.parse(answer.body)
+    assert [json.loads(each.data) for each in heard.events] == stored(store, job_id)
+    assert [(each.type, each.last_event_id) for each in heard.events] == [
+        ("document.uploaded", "1"),
+        ("document.started", "2"),
+    ]
+    assert heard.retry == 1000
+    assert clock.sleeps == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "heard"),
+    [
+        ({"headers": {"Last-Event-ID": "1"}}, ["2"]),
+        ({"headers": {"last-event-id": " 1 "}}, ["2"]),
+        ({"query": {"after": "1"}}, ["2"]),
+        ({"query": {"after": "1"}, "headers": {"Last-Event-ID": "0"}}, ["2"]),
+        ({"query": {"after": "0"}, "headers": {"Last-Event-ID": "1"}}, ["2"]),
+        ({"headers": {"Last-Event-ID": "x"}}, ["1", "2"]),
+        ({"headers": {"Last-Event-ID": ""}}, ["1", "2"]),
+    ],
+)
+def test_where_a_stream_goes_on(store: JobStore, job_id: str, asked: dict[str, Any], heard: list[str]) -> None:
+    """A stream goes on after what the client saw last; an id that is none of ours is none."""
+    store.apply(job_id, begin(stage="validate", lease="x"))
+    answer = log_of(job_id, "text/event-stream", **asked)
+    assert [each.last_event_id for each in sse.parse(answer.body).events] == heard
+
+
+def test_a_stream_is_held_open(
+    store: JobStore, job_id: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is nothing new a stream waits for it, and tells it when it comes."""
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if len(clock.sleeps) == 3:
+            store.apply(job_id, begin(stage="validate", lease="x"))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    answer = log_of(job_id, "text/event-stream", headers={"Last-Event-ID": "1"})
+    assert [each.type for each in sse.parse(answer.body).events] == ["document.started"]
+    assert len(clock.sleeps) == 3
+
+
+def test_a_stream_of_nothing(job_id: str, clock: FakeClock) -> None:
+    """After the longest wait the stream ends without an event, and keeps what the client knows."""
+    answer = log_of(job_id, "text/event-stream", headers={"Last-Event-ID": "1"})
+    assert (answer.status, sse.parse(answer.body, last_event_id="1").last_event_id) == (200, "1")
+    assert sse.parse(answer.body).events == []
+    assert sum(clock.sleeps) == pytest.approx(25)
+
+
+def test_the_end_of_a_stream(store: JobStore, job_id: str, clock: FakeClock) -> None:
+    """After a job's last event comes `end`; whoever knows that event is told to come no more."""
+    store.apply(job_id, cancel)
+    last = sse.parse(log_of(job_id, "text/event-stream").body).events[-1]
+    assert (last.type, json.loads(last.data), last.last_event_id) == ("end", {"status": "canceled"}, "2")
+    for known in ("2", "3"):
+        over = log_of(job_id, "text/event-stream", headers={"Last-Event-ID": known})
+        assert (over.status, over.body, over.headers["cache-control"]) == (204, "", "no-store")
+    assert clock.sleeps == []
+
+
+@given(st.floats(0.01, 24))
+def test_an_event_is_told_within_a_second(moment: float) -> None:
+    """An event that comes in the middle of a wait is told less than a second after it."""
+    clock, news = FakeClock(0.0), event()
+    found = until_any(lambda: [news] if clock.now >= moment else [], 25, clock=clock, sleep=clock.sleep)
+    assert found == [news]
+    assert moment <= clock.now < moment + 1
+
+
+@pytest.mark.parametrize("foreign", [lambda job_id: ids.new("job"), lambda job_id: "job_1", str.lower])
+def test_no_such_log(job_id: str, foreign: Callable[[str], str]) -> None:
+    """An id that is unknown or malformed is a 404, and another owner's job is answered like it."""
+    unknown = log_of(foreign(job_id))
+    problem(unknown, 404, "not_found")
+    assert log_of(job_id, owner="ben").json == unknown.json
+    problem(log_of(job_id, scopes="jobs:write"), 403, "forbidden")
+
+
+# ── links ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def follow(token: str, name: str = "status", **options: Any) -> Answer:
+    return call(module.handler, "GET", f"/follow/{token}/{name}", owner=None, **options)
+
+
+def token_of(store: JobStore, job_id: str, hours: int = 48) -> str:
+    return links.make_token(store.get(job_id), now=time.time(), hours=hours)
+
+
+@pytest.mark.parametrize("asked", [{}, {"query": {"wait": "3"}}, {"headers": {"Prefer": "wait=3"}}])
+def test_status_by_link(store: JobStore, job_id: str, clock: FakeClock, asked: dict[str, Any]) -> None:
+    """A link answers without a key what the key's owner is answered, tags and waits included."""
+    linked, owned = follow(token_of(store, job_id), **asked), ask(job_id, **asked)
+    assert (linked.status, linked.json, linked.headers) == (200, owned.json, owned.headers)
+    known = {"If-None-Match": linked.headers["etag"]}
+    assert follow(token_of(store, job_id), headers=known).status == 304
+
+
+@pytest.mark.parametrize("accept", ["", "text/event-stream"])
+def test_events_by_link(store: JobStore, job_id: str, accept: str) -> None:
+    """So does the link to the log, as JSON and as a stream."""
+    store.apply(job_id, cancel)
+    for options in ({}, {"query": {"after": "1"}}, {"headers": {"Last-Event-ID": "2"}}):
+        sent = {"Accept": accept} | options.get("headers", {})
+        query = options.get("query")
+        linked = follow(token_of(store, job_id), "events", headers=sent, query=query)
+        assert linked == log_of(job_id, headers=sent, query=query)
+
+
+def test_links_that_do_not_hold(store: JobStore, job_id: str) -> None:
+    """A token that is forged, over, another's, of no job or no token at all: the same 403, word for word."""
+    other = store.submit(job(at=time.time(), link_key=links.make_key())).job.job_id
+    keyless = store.submit(job(at=time.time())).job
+    ulid, expires, signature = token_of(store, job_id).split(".")
+    wrong = [
+        "x",
+        f"{ulid}.{expires}.{'A' * 32}",
+        f"{ids.ulid_of(other)}.{expires}.{signature}",
+        f"{ids.ulid_of(ids.new('job'))}.{expires}.{signature}",
+        token_of(store, job_id, hours=-2),
+        links.make_token(keyless, now=time.time(), hours=48),
+    ]
+    for name in ("status", "events"):
+        answers = [follow(token, name) for token in wrong]
+        assert problem(answers[0], 403, "forbidden")["detail"] == links.REFUSED
+        assert {answer.body for answer in answers} == {answers[0].body}
+    with pytest.raises(Forbidden):
+        links.check_token(links.read_token(token_of(store, other)), store.get(job_id), now=0)
 
 
 # ── a test of an endpoint ────────────────────────────────────────────────────────────────────────────────────

@@ -862,6 +862,44 @@ def report_progress_now(bench: Bench, subject: Job) -> None:
     bench.store.mark_batch(subject, 1, total=2)
 
 
+# ── how long jobs took ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def completed(seconds: float, **facts: Any) -> Job:
+    """A job that took so long, from its submission to its end."""
+    return job(status="completed", finished_at=events.timestamp(NOW + seconds), **facts)
+
+
+def test_history(bench: Bench) -> None:
+    """Lengths are remembered by owner and kind, to the millisecond, the latest last, thirty at most."""
+    for seconds in range(40):
+        bench.store.learn(completed(seconds + 0.567))
+    bench.store.learn(completed(9, owner="ben"))
+    bench.store.learn(completed(8, kind="replay"))
+    assert bench.store.history("ana", "document").seconds == tuple(n + 0.567 for n in range(10, 40))
+    assert bench.store.history("ben", "document").seconds == (9,)
+    assert bench.store.history("ana", "replay").seconds == (8,)
+    assert bench.store.history("ben", "replay").seconds == ()
+
+
+@pytest.mark.parametrize("facts", [{"status": status} for status in ("failed", "canceled", "running", "queued")])
+def test_no_lesson(bench: Bench, facts: dict[str, str]) -> None:
+    """A job that did not complete does not say how long one takes."""
+    bench.store.learn(job(finished_at=events.timestamp(NOW + 5), **facts))
+    bench.store.learn(job(status="completed"))
+    assert bench.store.history("ana", "document").seconds == ()
+
+
+def test_a_history_is_forgotten_with_its_last_job(bench: Bench) -> None:
+    """The row expires with the job that it learned from last, and is none of what lists or indexes show."""
+    bench.store.learn(completed(5, expires_at=123))
+    item = bench.item("OWNER#ana", "PACE#document")
+    assert item is not None
+    assert (item["expires_at"], item["entity"]) == (123, "pace")
+    assert set(item) == {"pk", "sk", "entity", "seconds", "expires_at"}
+    assert bench.store.page("ana") == ([], None)
+
+
 # ── progress ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

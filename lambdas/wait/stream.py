@@ -1,0 +1,45 @@
+"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), a few at a time.
+
+API Gateway's proxy integration buffers an answer, so a stream is held open until something happens and ends then;
+a browser's EventSource comes back by itself, with the number of the last event that it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from core import events
+from core.events import Event
+
+CONTENT_TYPE = "text/event-stream"
+RETRY_MILLISECONDS = 1000
+_SEQUENCE = re.compile(r"[0-9]{1,9}")
+
+
+def sequence_of(last_event_id: str | None) -> int:
+    """The number in a Last-Event-ID; 0 where it is none of ours."""
+    text = (last_event_id or "").strip()
+    return int(text) if _SEQUENCE.fullmatch(text) else 0
+
+
+def encode(log: Sequence[Event]) -> str:
+    """These events, and after a job's last one an `end` that has no id: who comes back then is answered 204."""
+    if not log:
+        return f"retry: {RETRY_MILLISECONDS}\n: nothing yet\n\n"
+    blocks = [_block(event) for event in log]
+    status = _ending(log[-1])
+    if status:
+        blocks.append(f"event: end\ndata: {json.dumps({'status': status})}\n\n")
+    return f"retry: {RETRY_MILLISECONDS}\n\n" + "".join(blocks)
+
+
+def _block(event: Event) -> str:
+    """A payload is JSON in one line, so it is one data field."""
+    return f"id: {event.sequence}\nevent: {event.name}\ndata: {event.body}\n\n"
+
+
+def _ending(event: Event) -> str | None:
+    names = {f"{event.kind}.{events.ending(event.kind, status)}": status for status in events.ENDINGS}
+    return names.get(event.name)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import string
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from core import ids
+from core.errors import Forbidden
+from core.jobs import Job, links
+from core.jobs.links import HOUR_SECONDS, REFUSED, Token, check_token, make_key, make_token, read_token
+from tests.unit.examples import NOW, job
+
+HOURS = 48
+JOB = job(link_key=make_key())
+TOKEN = make_token(JOB, now=NOW, hours=HOURS)
+CHARACTERS = string.ascii_letters + string.digits + "-_."
+moments = st.floats(0, 4e9)
+
+
+def opens(text: str, subject: Job = JOB, *, now: float = NOW) -> bool:
+    """Whether the text opens the job. If not it is refused as everything is, and in no other way."""
+    try:
+        check_token(read_token(text), subject, now=now)
+    except Forbidden as error:
+        if str(error) != REFUSED:
+            raise
+        return False
+    return True
+
+
+@given(moments, st.integers(1, 2160), st.floats(0, 1))
+def test_a_token_opens_its_job(now: float, hours: int, part: float) -> None:
+    """A token holds for its hours, and names its job, which is found by nothing else."""
+    text = make_token(JOB, now=now, hours=hours)
+    assert read_token(text).job_id == JOB.job_id
+    assert opens(text, now=now + part * hours * HOUR_SECONDS)
+
+
+@given(moments, st.integers(1, 2160), st.floats(0, 1e9))
+def test_a_token_ends(now: float, hours: int, later: float) -> None:
+    """It holds for less than an hour more than it was made for, and from then on never again."""
+    text = make_token(JOB, now=now, hours=hours)
+    end = read_token(text).expires_at
+    assert now + hours * HOUR_SECONDS < end <= now + (hours + 1) * HOUR_SECONDS
+    assert opens(text, now=end - 0.001)
+    assert not opens(text, now=end + later)
+
+
+def test_links_stay_the_same_for_an_hour() -> None:
+    """Whoever asks twice within an hour of the clock gets the same token, and then another."""
+    hour = NOW // HOUR_SECONDS * HOUR_SECONDS
+    first, last, after = (make_token(JOB, now=hour + seconds, hours=HOURS) for seconds in (0, 3599.9, 3600))
+    assert first == last != after
+
+
+@pytest.mark.parametrize("place", range(len(TOKEN)))
+def test_any_other_character(place: int) -> None:
+    """A token with one character changed, left out or put in, wherever, opens nothing."""
+    for character in set(CHARACTERS) - {TOKEN[place]}:
+        assert not opens(TOKEN[:place] + character + TOKEN[place + 1 :])
+    for character in CHARACTERS:
+        longer = TOKEN[:place] + character + TOKEN[place:]
+        assert not opens(longer)
+    assert not opens(TOKEN[:place] + TOKEN[place + 1 :])
+    assert opens(TOKEN)
+
+
+@pytest.mark.parametrize("extra", ["\n", " ", ".", "=", "\0", "A"])
+def test_nothing_before_or_after(extra: str) -> None:
+    """Nor does one with something before or after it."""
+    assert not opens(TOKEN + extra)
+    assert not opens(extra + TOKEN)
+
+
+def test_another_job() -> None:
+    """A token opens no other job: not one of the same owner, nor one that had the same key."""
+    other = job(link_key=make_key())
+    assert not opens(TOKEN, other)
+    assert not opens(TOKEN, replace(other, link_key=JOB.link_key))
+    assert not opens(TOKEN.replace(ids.ulid_of(JOB.job_id), ids.ulid_of(other.job_id)), other)
+    assert not opens(TOKEN, replace(JOB, link_key=make_key()))
+
+
+def test_a_longer_life() -> None:
+    """When it ends is signed too: nobody can put it off."""
+    ulid, end, signature = TOKEN.split(".")
+    assert not opens(f"{ulid}.{int(end) + HOUR_SECONDS}.{signature}")
+    assert not opens(f"{ulid}.{int(end) - HOUR_SECONDS}.{signature}")
+
+
+def test_a_job_without_a_key() -> None:
+    """A job that was written before there were links has no key, and the empty one signs nothing."""
+    keyless = replace(JOB, link_key="")
+    assert not opens(make_token(keyless, now=NOW, hours=HOURS), keyless)
+
+
+@given(st.text() | st.text(CHARACTERS) | st.from_regex(links._TOKEN, fullmatch=True))
+def test_any_text(text: str) -> None:
+    """Whatever the text, it is refused in the one way in which everything is refused."""
+    assume(text != TOKEN)
+    assert not opens(text)
+
+
+@given(st.text(), st.integers(), st.text())
+def test_any_token(job_id: str, expires_at: int, signature: str) -> None:
+    """Also what was read elsewhere, of any content, is refused without another error."""
+    if signature.isascii():
+        with pytest.raises(Forbidden, match="does not hold"):
+            check_token(Token(job_id, expires_at, signature), JOB, now=NOW)
+
+
+@pytest.mark.parametrize("digits", ["٣" * 10, "１２３", "0", "01796169600", "1" * 13])
+def test_the_one_way_to_write_a_time(digits: str) -> None:
+    """A time is of ASCII digits without a zero before them: there are no two tokens for the same."""
+    ulid, _, signature = TOKEN.split(".")
+    with pytest.raises(Forbidden):
+        read_token(f"{ulid}.{digits}.{signature}")
+
+
+def test_keys() -> None:
+    """Each job gets a key of 24 random bytes."""
+    keys = {make_key() for _ in range(100)}
+    assert len(keys) == 100
+    assert {len(key) for key in keys} == {32}
+
+
+def test_a_token_needs_no_encoding() -> None:
+    """A token stands in a path as it is, tells the job and the end, and not the key."""
+    ulid, end, signature = TOKEN.split(".")
+    assert set(TOKEN) <= set(CHARACTERS)
+    assert (f"job_{ulid}", len(signature)) == (JOB.job_id, 32)
+    assert int(end) % HOUR_SECONDS == 0
+    assert JOB.link_key not in TOKEN
