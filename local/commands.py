@@ -14,10 +14,11 @@ from local import deploy, engine, showcase, toolchain
 from local.api import Api
 from local.engine import Engine
 from local.receiver import Received, is_genuine, listening
+from recado import config
 
 OWNER = "local"
 UP, RUN = toolchain.WORKSPACE / "up", toolchain.WORKSPACE / "run"
-ENV_FILE = toolchain.WORKSPACE / "env"
+ENV_FILE, CONFIG_FILE = toolchain.WORKSPACE / "env", toolchain.WORKSPACE / "recado.toml"
 LISTEN_PORT = 8808
 LISTEN_HELP = (
     "Receives webhooks, verifies and prints them. It knows the secrets of jobs and endpoints that were made with "
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 _WHAT_NEXT = """
 [bold]What next[/]
-  make up       leave it running, with a key and three curl lines to paste
+  make up       leave it running, with a key and lines to paste: the command `recado`, and curl
   make listen   a webhook receiver that verifies and prints what it gets
   make test     prove all of it
   make deploy   send the same app to your AWS account (see README)
@@ -57,12 +58,20 @@ def up(options: argparse.Namespace, console: Console) -> int:
     lines = {"RECADO_URL": api.url, "RECADO_API_KEY": api.key}
     ENV_FILE.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
     ENV_FILE.chmod(0o600)
-    console.print(_CURL.format(env=os.path.relpath(ENV_FILE), port=LISTEN_PORT), highlight=False, soft_wrap=True)
+    # Not where `recado login` writes: that may be somebody's way to their own service.
+    config.save(config.Settings(api.url, api.key), CONFIG_FILE)
+    names = {"env": os.path.relpath(ENV_FILE), "config": shlex.quote(str(CONFIG_FILE)), "port": LISTEN_PORT}
+    console.print(_PASTE.format(**names), highlight=False, soft_wrap=True)
     return 0
 
 
-_CURL = """
-It runs. Its URL and a key are in [bold]{env}[/]; `make listen` in another terminal shows the webhooks. Paste:
+_PASTE = """
+It runs; `make listen` in another terminal shows the webhooks. With the command (it leaves your own login alone):
+
+export RECADO_CONFIG={config}
+.venv/bin/recado submit README.md --wait
+
+Or with curl, the URL and a key being in [bold]{env}[/] too:
 
 source {env}
 
@@ -83,7 +92,8 @@ def down(options: argparse.Namespace, console: Console) -> int:
         console.print("Nothing is running.")
         return 0
     running.stop()
-    ENV_FILE.unlink(missing_ok=True)
+    for file in (ENV_FILE, CONFIG_FILE):
+        file.unlink(missing_ok=True)
     console.print("Stopped.")
     return 0
 

@@ -22,6 +22,7 @@ STAMP = ".stamp"
 REQUIREMENTS = (
     "requirements-dev.txt",
     "requirements.txt",
+    "client/pyproject.toml",
     "lambdas/requirements/base.txt",
     "lambdas/requirements/documents.txt",
     "lambdas/requirements/signing.txt",
@@ -49,7 +50,7 @@ def _check_python() -> None:
 
 
 def _environment(directory: Path, requirements: list[str], *, note: str) -> None:
-    """An environment with what `requirements[0]` lists; the files after it are those that it includes.
+    """An environment with what `requirements[0]` lists; the files after it are those that it depends on.
 
     One that works is kept, whichever Python called us: to change to another, remove it.
     """

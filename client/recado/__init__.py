@@ -1,4 +1,11 @@
-"""For who receives what Recado sends.
+"""Slow work, and its end learnt in the way that fits.
+
+    from recado import Recado
+
+    client = Recado("https://host/v1", "rk_…")
+    job = client.wait(client.submit("report.pdf"))
+
+Receivers of webhooks:
 
     event = recado.verify(request.headers, request.get_data(), "whsec_…")
     print(event.id, event.json())
@@ -6,43 +13,107 @@
 SNS subscribers: `from recado.sns import verify_sns` (`pip install "recado[sns]"`).
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from recado.errors import (
+    ApiError,
+    BadAnswer,
     BadSecret,
     BodyNotBytes,
     CertificateUnavailable,
     ConfirmationFailed,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    InvalidRequest,
     MalformedHeader,
     MalformedMessage,
     MalformedTimestamp,
     MissingDependency,
     MissingHeader,
     NoMatchingSignature,
+    NotConfigured,
+    NotFound,
+    PayloadTooLarge,
     RecadoError,
+    ServerError,
+    TimeUp,
+    TooManyRequests,
     TooNew,
     TooOld,
+    Unauthorized,
     UntrustedCertificate,
     VerificationError,
     WrongTopic,
 )
 from recado.webhooks import Event, verify
 
+if TYPE_CHECKING:
+    from recado.aio import AsyncRecado
+    from recado.client import Recado
+    from recado.cost import advise, poll_with_backoff, polling_cost
+    from recado.models import JobCanceled, JobEnded, JobFailed
+
+_LATER = {
+    "AsyncRecado": "recado.aio",
+    "Recado": "recado.client",
+    "JobCanceled": "recado.models",
+    "JobEnded": "recado.models",
+    "JobFailed": "recado.models",
+    "advise": "recado.cost",
+    "poll_with_backoff": "recado.cost",
+    "polling_cost": "recado.cost",
+}
+"""Imported when they are asked for: who only verifies webhooks starts faster, and needs no HTTP client."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'recado' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
+
+
 __all__ = [
+    "ApiError",
+    "AsyncRecado",
+    "BadAnswer",
     "BadSecret",
     "BodyNotBytes",
     "CertificateUnavailable",
     "ConfirmationFailed",
+    "Conflict",
+    "ConnectionFailed",
     "Event",
+    "Forbidden",
+    "InvalidRequest",
+    "JobCanceled",
+    "JobEnded",
+    "JobFailed",
     "MalformedHeader",
     "MalformedMessage",
     "MalformedTimestamp",
     "MissingDependency",
     "MissingHeader",
     "NoMatchingSignature",
+    "NotConfigured",
+    "NotFound",
+    "PayloadTooLarge",
+    "Recado",
     "RecadoError",
+    "ServerError",
+    "TimeUp",
+    "TooManyRequests",
     "TooNew",
     "TooOld",
+    "Unauthorized",
     "UntrustedCertificate",
     "VerificationError",
     "WrongTopic",
+    "advise",
+    "poll_with_backoff",
+    "polling_cost",
     "verify",
 ]

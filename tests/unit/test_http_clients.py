@@ -13,7 +13,8 @@ CLIENT = LAMBDAS / "core" / "webhooks" / "client.py"
 CLIENTS = frozenset(
     {
         *("socket", "_socket", "http.client", "urllib.request", "ftplib", "smtplib", "xmlrpc.client"),
-        *("urllib3", "requests", "httpx", "httpcore", "aiohttp", "niquests", "pycurl", "websockets"),
+        *("urllib3", "requests", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "niquests", "pycurl"),
+        "websockets",
         *("botocore.vendored", "botocore.httpsession"),
     }
 )
@@ -57,7 +58,8 @@ def test_the_guarded_client_is_where_this_test_looks() -> None:
         *("import socket", "import urllib3.util as u", "from urllib3 import PoolManager", "import http.client"),
         *("from http import client", "from http.client import HTTPSConnection", "from urllib import request"),
         *("import urllib.request", "from urllib.request import urlopen", "def f():\n    import requests"),
-        *("import httpx", "import aiohttp.client", "__import__('socket')", "importlib.import_module('httpx')"),
+        *("import httpx", "import httpx2", "import aiohttp.client", "__import__('socket')"),
+        "importlib.import_module('httpx')",
         *("import os, socket", "try:\n    import requests\nexcept ImportError:\n    pass"),
     ],
 )

@@ -108,11 +108,13 @@ def test_old_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stamp_covers_every_included_file() -> None:
-    """A requirements file that another includes must be among those whose change is noticed."""
+    """What a requirements file includes, or installs from here, must be among those whose change is noticed."""
 
     def included(name: str) -> set[str]:
         lines = (ROOT / name).read_text().splitlines()
         found = [line.removeprefix("-r ").strip() for line in lines if line.startswith("-r ")]
-        return {name}.union(*(included(str(Path(name).parent / file)) for file in found))
+        own = [line.removeprefix("-e ./").partition("[")[0] for line in lines if line.startswith("-e ")]
+        projects = {f"{folder}/pyproject.toml" for folder in own}
+        return {name, *projects}.union(*(included(str(Path(name).parent / file)) for file in found))
 
     assert included(setup.REQUIREMENTS[0]) == set(setup.REQUIREMENTS)

@@ -1,0 +1,320 @@
+"""How the clients reach the world, blocking and not.
+
+Everything above is written once, as coroutines on `IO`. `BlockingIO` never suspends, so `run` finishes such a
+coroutine in one go, in the caller's thread and without an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from importlib import util
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import httpx2
+
+from recado.errors import ConnectionFailed, RecadoError
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection as AsyncConnection
+    from websockets.sync.client import ClientConnection as BlockingConnection
+
+T = TypeVar("T")
+CONNECT_SECONDS = 10.0
+MAX_MESSAGE_BYTES = 1 << 20
+HAS_WEBSOCKETS = util.find_spec("websockets") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`body`: bytes, or a function that begins to read what is to be sent. `timeout`: seconds of silence."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | Callable[[], Iterable[bytes]] | None = None
+    timeout: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`headers` answer to names in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+class Stream(Protocol):
+    """An answer whose body is read while it comes."""
+
+    @property
+    def answer(self) -> Answer: ...
+
+    def events(self) -> AsyncGenerator[httpx2.ServerSentEvent, None]: ...
+
+
+class Socket(Protocol):
+    async def receive(self, seconds: float) -> str | None:
+        """The next message, or None if none has come in that time."""
+
+    async def send(self, text: str) -> None: ...
+
+
+class IO(Protocol):
+    """Raises ConnectionFailed, and nothing else, for all that can happen between here and there."""
+
+    async def send(self, request: Request) -> Answer: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def clock(self) -> float: ...
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]: ...
+
+    def socket(self, url: str) -> AbstractAsyncContextManager[Socket]: ...
+
+
+# ── coroutines without a loop ────────────────────────────────────────────────────────────────────────────
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Finish a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a coroutine on blocking IO has suspended")
+
+
+def iterate(items: AsyncIterator[T]) -> Iterator[T]:
+    """The same for a generator; it is closed with the loop that reads it."""
+    with contextlib.ExitStack() as stack:
+        if close := getattr(items, "aclose", None):
+            stack.callback(lambda: run(close()))
+        while True:
+            try:
+                item = run(_next(items))
+            except StopAsyncIteration:
+                return
+            yield item
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
+
+
+# ── blocking ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class BlockingIO:
+    def __init__(self, http: httpx2.Client | None = None) -> None:
+        self._http = http or httpx2.Client()
+
+    async def send(self, request: Request) -> Answer:
+        body = request.body() if callable(request.body) else request.body
+        with _http_errors():
+            reply = self._http.request(
+                request.method,
+                request.url,
+                headers=request.headers,
+                content=body,
+                timeout=_timeout(request),
+                follow_redirects=False,
+            )
+        return Answer(reply.status_code, reply.headers, reply.content)
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        with (
+            _http_errors(),
+            self._http.stream(
+                request.method,
+                request.url,
+                headers=request.headers,
+                timeout=_timeout(request),
+                follow_redirects=False,
+            ) as reply,
+        ):
+            yield _BlockingStream(Answer(reply.status_code, reply.headers), reply)
+
+    @contextlib.asynccontextmanager
+    async def socket(self, url: str) -> AsyncIterator[Socket]:
+        from websockets.sync.client import connect
+
+        # The service has idle pings of its own, which every gateway passes on.
+        with (
+            _socket_errors(),
+            connect(
+                url,
+                open_timeout=CONNECT_SECONDS,
+                close_timeout=1,
+                ping_interval=None,
+                max_size=MAX_MESSAGE_BYTES,
+            ) as connection,
+        ):
+            yield _BlockingSocket(connection)
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class _BlockingStream:
+    def __init__(self, answer: Answer, reply: httpx2.Response) -> None:
+        self.answer = answer
+        self._reply = reply
+
+    async def events(self) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+        for event in httpx2.EventSource(self._reply):
+            yield event
+
+
+class _BlockingSocket:
+    def __init__(self, connection: BlockingConnection) -> None:
+        self._connection = connection
+
+    async def receive(self, seconds: float) -> str | None:
+        try:
+            return _text(self._connection.recv(timeout=seconds))
+        except TimeoutError:
+            return None
+
+    async def send(self, text: str) -> None:
+        self._connection.send(text)
+
+
+# ── asyncio ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class AsyncIO:
+    def __init__(self, http: httpx2.AsyncClient | None = None) -> None:
+        self._http = http or httpx2.AsyncClient()
+
+    async def send(self, request: Request) -> Answer:
+        body = _pieces(request.body()) if callable(request.body) else request.body
+        with _http_errors():
+            reply = await self._http.request(
+                request.method,
+                request.url,
+                headers=request.headers,
+                content=body,
+                timeout=_timeout(request),
+                follow_redirects=False,
+            )
+        return Answer(reply.status_code, reply.headers, reply.content)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        with _http_errors():
+            async with self._http.stream(
+                request.method,
+                request.url,
+                headers=request.headers,
+                timeout=_timeout(request),
+                follow_redirects=False,
+            ) as reply:
+                yield _AsyncStream(Answer(reply.status_code, reply.headers), reply)
+
+    @contextlib.asynccontextmanager
+    async def socket(self, url: str) -> AsyncIterator[Socket]:
+        from websockets.asyncio.client import connect
+
+        with _socket_errors():
+            async with connect(
+                url,
+                open_timeout=CONNECT_SECONDS,
+                close_timeout=1,
+                ping_interval=None,
+                max_size=MAX_MESSAGE_BYTES,
+            ) as connection:
+                yield _AsyncSocket(connection)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+
+class _AsyncStream:
+    def __init__(self, answer: Answer, reply: httpx2.Response) -> None:
+        self.answer = answer
+        self._reply = reply
+
+    async def events(self) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+        async for event in httpx2.EventSource(self._reply):
+            yield event
+
+
+class _AsyncSocket:
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def receive(self, seconds: float) -> str | None:
+        try:
+            async with asyncio.timeout(seconds):
+                return _text(await self._connection.recv())
+        except TimeoutError:
+            return None
+
+    async def send(self, text: str) -> None:
+        await self._connection.send(text)
+
+
+async def _pieces(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+# ── what goes wrong ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _timeout(request: Request) -> httpx2.Timeout:
+    return httpx2.Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout))
+
+
+@contextlib.contextmanager
+def _http_errors() -> Iterator[None]:
+    """URLs stay out of the message: presigned ones and links have tokens in them."""
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise ConnectionFailed(f"no connection: {_reason(error)}", sent=False) from error
+    except httpx2.RequestError as error:
+        raise ConnectionFailed(f"the connection broke: {_reason(error)}") from error
+
+
+@contextlib.contextmanager
+def _socket_errors() -> Iterator[None]:
+    from websockets.exceptions import WebSocketException
+
+    try:
+        yield
+    except RecadoError:
+        raise  # TimeUp is an OSError, as every TimeoutError
+    except (WebSocketException, OSError, ssl.SSLError) as error:
+        raise ConnectionFailed(f"the WebSocket broke: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _text(message: str | bytes) -> str:
+    return message if isinstance(message, str) else message.decode(errors="replace")

@@ -1,0 +1,356 @@
+"""The client, sync and async, the command `recado` against the deployed system, and who waits without them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from local import corpus
+from local.receiver import is_genuine
+from recado import AsyncRecado, Recado
+from recado.errors import Forbidden, TimeUp
+from recado.models import Delivery, Job, JobFailed
+from tests.e2e.conftest import System, wait_for
+from tests.e2e.sites import Site, site
+from tests.e2e.test_system import NOTE
+
+WAYS = ("sse", "long_poll", "poll")
+OWNER = "client"
+Told = list[tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def key(system: System) -> str:
+    return system.caller(OWNER).key
+
+
+@pytest.fixture(scope="module")
+def client(system: System, key: str) -> Iterator[Recado]:
+    """Of an owner whose jobs are known to be short: Retry-After is a few seconds at most then, not thirty."""
+    with Recado(system.url, key) as client:
+
+        def known() -> str | None:
+            made = [client.submit(text=f"Warming up, {n}.").job_id for n in range(6)]
+            wait_for(lambda: all(client.job(job_id).is_final for job_id in made))
+            return client.job(client.submit(text="When will this be over?").job_id).expected_completion
+
+        wait_for(known)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def environment(client: Recado, key: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the command finds: nothing of this user's, and the file that RECADO_CONFIG names."""
+    home = tmp_path_factory.mktemp("home")
+    here = {"PATH": os.environ["PATH"], "HOME": str(home), "RECADO_CONFIG": str(home / "local.toml")}
+    login = subprocess.run(
+        [COMMAND, "login", "--url", client.url], env=here, input=key, capture_output=True, text=True, check=False
+    )
+    assert login.returncode == 0, login.stderr
+    return here
+
+
+COMMAND = str(Path(sys.executable).with_name("recado"))
+
+
+@pytest.fixture
+def recado(environment: dict[str, str], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the command as a program would: without a terminal."""
+
+    def run(*arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:
+        command = [COMMAND, *map(str, arguments)]
+        return subprocess.run(
+            command, env=environment, cwd=tmp_path, input=given, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def told(events: Any) -> Told:
+    return [(event.sequence, event.event, event.event_id) for event in events]
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
+    """Its standard output, where it did what it was asked to."""
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+# ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def watch_at_once(url: str, key: str, job: Job) -> list[Told]:
+    async with AsyncRecado(url, key) as client:
+
+        async def watch(way: Any) -> Told:
+            return told([event async for event in client.watch(job, transport=way, timeout=60)])
+
+        return await asyncio.gather(*map(watch, WAYS))
+
+
+def test_every_way_sees_the_same(client: Recado, key: str, recado: Run) -> None:
+    """One job, watched at once by every transport, sync, async and by the command: the log, whole and in order."""
+    job = client.submit(text="\n\n".join(corpus.reference()[name] for name in ("with", "while", "yield")))
+    with ThreadPoolExecutor(5) as pool:
+        sync = [pool.submit(lambda way=way: told(client.watch(job, transport=way, timeout=60))) for way in WAYS]
+        command = pool.submit(recado, "watch", job.job_id, "--json", "--transport", "sse")
+        apart = pool.submit(asyncio.run, watch_at_once(client.url, key, job))
+        seen = [watched.result() for watched in sync] + apart.result()
+        said = [(event["sequence"], event["event"], event["event_id"]) for event in lines(command.result())]
+    log = told(client.events(job.job_id))
+    assert [sequence for sequence, *_ in log] == list(range(1, len(log) + 1))
+    assert log[-1][1] == "document.indexed"
+    for way in [*seen, said]:
+        assert way == log
+
+
+def tutorial(url: str, base: float = 1, cap: float = 60, max_attempts: int = 200) -> dict[str, Any]:
+    """The loop as people copy it: no key, no header, no library of ours."""
+    for attempt in range(max_attempts):
+        response = requests.get(url, timeout=30)
+        response.raise_for_status()
+        data: dict[str, Any] = response.json()
+        if data["status"] == "completed":
+            return data
+        if data["status"] == "failed":
+            raise RuntimeError(data["error"])
+        time.sleep(min(base * 2**attempt, cap))
+    raise TimeoutError("Polling exceeded maximum attempts")
+
+
+def test_the_loop_of_tutorials_works(client: Recado) -> None:
+    """Against the status link, unmodified: it returns for a job that completed and raises for one that failed."""
+    good, bad = client.submit(text=NOTE), client.submit(corpus.scan(), filename="scan.pdf")
+    assert tutorial(good.links["status"])["job_id"] == good.job_id
+    with pytest.raises(RuntimeError, match="no_text"):
+        tutorial(bad.links["status"])
+
+
+def test_links_open_one_job_and_nothing_else(client: Recado) -> None:
+    """With one character changed, or another job's id, a link is refused; `self` still asks for the key."""
+    mine, other = client.submit(text="Mine."), client.submit(text="Other.")
+    link = mine.links["status"]
+    assert requests.get(link, timeout=30).json()["job_id"] == mine.job_id
+    foreign = link.replace(mine.job_id.removeprefix("job_"), other.job_id.removeprefix("job_"))
+    changed = re.sub(r"\.(.)([^./]+)/status$", lambda m: f".{'A' if m[1] != 'A' else 'B'}{m[2]}/status", link)
+    assert len({link, foreign, changed}) == 3
+    for wrong in (foreign, changed):
+        answer = requests.get(wrong, timeout=30)
+        assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
+    assert requests.get(mine.links["self"], timeout=30).status_code == 401
+
+
+class Stream:
+    """What a browser's EventSource does, by the specification, on one link; `cut` ends it in the middle."""
+
+    def __init__(self, link: str) -> None:
+        self.url = urlsplit(link)
+        self.last_id, self.retry = "", 3.0
+        self.answers: list[int] = []
+
+    def connect(self, cut: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, str]]:
+        """(event, data) of one connection; what was read before it was cut in the middle is dropped."""
+        connection = http.client.HTTPConnection(str(self.url.hostname), self.url.port, timeout=40)
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.last_id} if self.last_id else {})
+        with contextlib.closing(connection):
+            connection.request("GET", self.url.path, headers=headers)
+            answer = connection.getresponse()
+            self.answers.append(answer.status)
+            if answer.status == 204:
+                return
+            assert answer.getheader("Content-Type", "").startswith("text/event-stream")
+            yield from self._parse(answer, cut)
+
+    def _parse(self, answer: http.client.HTTPResponse, cut: Callable[[], bool]) -> Iterator[tuple[str, str]]:
+        event, data, last_id = "", list[str](), self.last_id
+        for raw in answer:
+            if cut():
+                return
+            name, _, value = raw.decode().rstrip("\r\n").partition(":")
+            value = value.removeprefix(" ")
+            match name:
+                case "event":
+                    event = value
+                case "data":
+                    data.append(value)
+                case "id":
+                    last_id = value
+                case "retry":
+                    self.retry = int(value) / 1000
+                case "" if not value and data:
+                    self.last_id = last_id
+                    yield event, "\n".join(data)
+                    event, data = "", []
+
+
+def test_an_event_source_follows_to_the_end(client: Recado) -> None:
+    """Cut anywhere, it comes back with Last-Event-ID: nothing is lost or repeated, `end` comes, and then 204."""
+    job = client.submit(text="\n\n".join(corpus.reference()[name] for name in ("with", "while")))
+    chance = random.Random(4)  # the same cuts in every run
+    stream, seen, ends = Stream(job.links["events"]), list[Any](), list[Any]()
+    deadline = time.monotonic() + 60
+    while 204 not in stream.answers:
+        assert time.monotonic() < deadline, seen
+        for event, data in stream.connect(lambda: len(seen) < 5 and chance.random() < 0.15):
+            (ends if event == "end" else seen).append(json.loads(data))
+    assert stream.retry == 1
+    assert [(e["sequence"], e["event"], e["event_id"]) for e in seen] == told(client.events(job.job_id))
+    assert ends[-1] == {"status": "completed"}
+    assert len(stream.answers) > 3  # it was cut, or held in parts
+
+
+def test_few_requests_are_enough(client: Recado) -> None:
+    """The service knows how long such jobs take: when to come back, when it will be over, and what is not new."""
+    job = client.job(client.submit(text=NOTE).job_id)
+    assert job.expected_completion
+    assert job.expected_completion > job.created_at
+    answer = requests.get(job.links["status"], timeout=30)
+    if answer.json()["status"] in ("queued", "running"):
+        assert 1 <= int(answer.headers["retry-after"]) <= 30
+    client.wait(job, transport="poll")
+    answer = requests.get(job.links["status"], timeout=30)
+    assert "retry-after" not in answer.headers
+    known = {"If-None-Match": answer.headers["etag"]}
+    assert requests.get(job.links["status"], headers=known, timeout=30).status_code == 304
+
+
+# ── documents ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_is_uploaded_indexed_and_found(client: Recado, recado: Run, tmp_path: Path) -> None:
+    """By the client, with progress, and by the command, which waits and says what came of it."""
+    (tmp_path / "house.md").write_text(NOTE)
+    (result,) = lines(recado("submit", "house.md", "--wait", "--json"))
+    assert (result["status"], result["document_id"]) == ("completed", "house.md")
+    sent: list[tuple[int, int]] = []
+    pages = corpus.pdf(corpus.reference()["debugger"], title="pdb")
+    job = client.submit(pages, filename="pdb.pdf", document_id="pdb", on_progress=lambda *both: sent.append(both))
+    assert sent[-1] == (len(pages), len(pages))
+    assert client.wait(job).status == "completed"
+    assert client.search("stepping through a program to find a bug", top_k=1)[0].document_id == "pdb"
+    (hit,) = lines(recado("search", "¿Dónde está la llave del sótano?", "-k", "1", "--json"))
+    assert hit["document_id"] == "house.md"
+    assert recado("search", "key", "--document", "house.md").stdout.split("\t")[1] == "house.md"
+    assert {document.document_id for document in client.documents()} >= {"house.md", "pdb"}
+
+
+def test_exit_codes_say_how_it_ended(client: Recado, recado: Run, tmp_path: Path) -> None:
+    """0 done, 1 refused, 2 wrong usage, 3 failed, 4 canceled, 5 time is up, 6 no access."""
+    (tmp_path / "scan.pdf").write_bytes(corpus.scan())
+    canceled = client.cancel(client.submit(text="\n\n".join(corpus.reference().values())).job_id)
+    cases: list[tuple[int, str, tuple[object, ...]]] = [
+        (0, "", ("submit", "--text", NOTE, "--wait")),
+        (1, "There is no such job", ("status", "job_nowhere")),
+        (2, "usage:", ("submit",)),
+        (3, "no_text", ("submit", "scan.pdf", "--wait")),
+        (4, "canceled", ("watch", canceled.job_id)),
+        (5, "it goes on", ("submit", "--text", NOTE, "--wait", "--timeout", "0.01")),
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda case: recado(*case[2]), cases))
+    for (code, words, arguments), ended in zip(cases, done, strict=True):
+        assert ended.returncode == code, (arguments, ended)
+        assert words in ended.stderr, arguments
+    elsewhere = {"PATH": os.environ["PATH"], "RECADO_URL": client.url, "RECADO_API_KEY": "rk_nobody"}
+    refused = subprocess.run([COMMAND, "ls"], env=elsewhere, capture_output=True, text=True, check=False)
+    assert (refused.returncode, "recado login" in refused.stderr) == (6, True)
+
+
+def test_what_ends_badly_is_raised(client: Recado, key: str) -> None:
+    """A job that failed with its code, a wait that is over without ending the job, a key that may not."""
+    with pytest.raises(JobFailed) as caught:
+        client.wait(client.submit(corpus.scan(), filename="scan.pdf"))
+    assert (caught.value.code, caught.value.stage) == ("no_text", caught.value.job.stage)
+    job = client.submit(text=NOTE)
+    with pytest.raises(TimeUp):
+        client.wait(job, timeout=0.01)
+    assert client.wait(job).status == "completed"
+    assert [found.status for found in client.jobs(limit=1)] == ["completed"]
+
+
+def test_a_key_for_reading_may_not_write(system: System, client: Recado) -> None:
+    """A scope that is missing is Forbidden, not a job."""
+    with Recado(system.url, system.caller(OWNER, "jobs:read").key) as reader:
+        assert next(reader.jobs(limit=1))
+        with pytest.raises(Forbidden):
+            reader.submit(text="no")
+
+
+# ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def delivered(client: Recado, webhook_id: str, event: str) -> Delivery:
+    """The endpoint's delivery of this event, once it has succeeded."""
+
+    def look() -> list[Delivery]:
+        return list(client.webhooks.deliveries(webhook_id, event=event, status="delivered"))
+
+    found: list[Delivery] = wait_for(look, seconds=30)
+    return found[0]
+
+
+def test_an_endpoint_from_its_making_to_its_end(client: Recado, recado: Run) -> None:
+    """Added and tested by the command, rotated by the client: each secret verifies what was sent in its time."""
+    with site() as server:
+        webhook_id, old = recado("webhooks", "add", server.url, "--event", "document.*").stdout.split()
+        assert recado("webhooks", "test", webhook_id).stdout.split("\t")[1] == "delivered"
+        assert is_genuine(server.visits[-1].received, old)
+        new = client.webhooks.rotate(webhook_id, grace_seconds=0).secret
+        client.wait(client.submit(text=NOTE))
+        sent = delivered(client, webhook_id, "document.indexed")
+        (visit,) = server.of(sent.event_id)
+        assert is_genuine(visit.received, str(new))
+        assert not is_genuine(visit.received, old)
+        listed = lines(recado("webhooks", "deliveries", webhook_id, "--event", "document.indexed", "--json"))
+        assert [delivery["delivery_id"] for delivery in listed] == [sent.delivery_id]
+        assert recado("webhooks", "redeliver", sent.delivery_id).returncode == 0
+        wait_for(lambda: twice(server, sent.event_id))
+        assert recado("webhooks", "rm", webhook_id).returncode == 0
+        assert webhook_id not in {hook.webhook_id for hook in client.webhooks.list()}
+
+
+def twice(server: Site, event_id: str) -> bool:
+    bodies = [visit.received.body for visit in server.of(event_id)]
+    return len(bodies) == 2 and len(set(bodies)) == 1
+
+
+def test_listen_receives_verifies_and_leaves_nothing(client: Recado, environment: dict[str, str]) -> None:
+    """`recado webhooks listen` makes an endpoint, prints a real delivery as verified, and removes it again."""
+    command = [COMMAND, "webhooks", "listen", "--port", "0", "--event", "document.indexed", "--json"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as listener:
+        assert listener.stdout is not None
+        assert listener.stderr is not None
+        try:
+            announced = listener.stderr.readline()
+            (webhook_id,) = re.findall(r"wh_\w+", announced)
+            assert client.webhooks.get(webhook_id).events == ("document.indexed",)
+            job = client.wait(client.submit(text=NOTE))
+            received = json.loads(listener.stdout.readline())
+        finally:
+            listener.send_signal(signal.SIGTERM)
+        assert listener.wait(timeout=15) == 0
+    assert (received["verified"], received["problem"], received["again"]) == (True, None, False)
+    assert received["payload"] == client.events(job.job_id)[-1].raw
+    assert webhook_id not in {hook.webhook_id for hook in client.webhooks.list()}

@@ -1,0 +1,99 @@
+"""The client against the deployed service: real handlers, checked signatures, and a clock that jumps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from recado import Recado, _io
+from recado.errors import InvalidRequest, NotFound
+from tests.support.service import Service
+
+URL = "https://api.test/v1"
+
+
+@pytest.fixture
+def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recado]:
+    """The client of the owner `ana`. While it sleeps, and after an answer was held, the service works."""
+    cloud = service.cloud
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        body, headers = request.read(), dict(request.headers)
+        if request.url.host != "api.test":
+            found = cloud.fetch(request.method, str(request.url), body=body, headers=headers)
+            return httpx2.Response(found.status_code, content=found.content)
+        target = request.url.raw_path.decode().removeprefix("/v1")
+        answer = cloud.request(request.method, target, body=body, headers=headers)
+        if "wait=" in target or headers["accept"] == "text/event-stream":
+            cloud.settle()  # nothing happens here while an answer is held, but right after it
+        return httpx2.Response(answer.status, headers=answer.headers, content=answer.body)
+
+    async def sleep(_: Any, seconds: float) -> None:
+        cloud.advance(seconds)
+
+    monkeypatch.setattr(_io.BlockingIO, "sleep", sleep)
+    monkeypatch.setattr(_io.BlockingIO, "clock", lambda _: cloud.clock.time)
+    monkeypatch.setattr(time, "monotonic", lambda: cloud.clock.time)
+    key = service.authorization["Authorization"].removeprefix("Bearer ")
+    with httpx2.Client(transport=httpx2.MockTransport(handle)) as http, Recado(URL, key, http=http) as client:
+        yield client
+
+
+@pytest.mark.parametrize("way", ["auto", "sse", "long_poll", "poll"])
+def test_a_document_from_the_file_to_the_answer(client: Recado, way: Any) -> None:
+    """A file is uploaded, watched while it is indexed, found, listed and removed; a text is waited for."""
+    sent: list[tuple[int, int]] = []
+    data = b"# Keys\n\nThe cellar key hangs behind the door.\n"
+    job = client.submit(
+        data, filename="keys.md", document_id="keys/1", on_progress=lambda *both: sent.append(both)
+    )
+    assert sent[-1] == (len(data), len(data))
+    events = [event.event for event in client.watch(job, transport=way)]
+    assert (events[0], events[-1]) == ("document.uploaded", "document.indexed")
+    done = client.wait(client.submit(text="Another."), transport=way)
+    assert done.status == client.status(job.job_id).status == "completed"
+    client.delete_document(str(done.document_id))
+    assert [event.event for event in client.events(job.job_id)] == events
+    (hit,) = client.search("Where is the cellar key?", document_ids=["keys/1"])
+    assert "behind the door" in hit.text
+    assert [found.document_id for found in client.documents()] == ["keys/1"]
+    assert client.document("keys/1").chunks == 1
+    assert [found.job_id for found in client.jobs(kind="document")] == [done.job_id, job.job_id]
+    client.delete_document("keys/1")
+    assert client.documents() == ()
+
+
+def test_an_endpoint_from_its_making_to_its_end(client: Recado, service: Service, receiver: Any) -> None:
+    """An endpoint is added, listed, changed, rotated, asked for its deliveries and deleted."""
+    hook = client.webhooks.add("https://receiver.test/hook", ["document.*"], description="mine")
+    assert hook.secret
+    assert [found.description for found in client.webhooks.list()] == ["mine"]
+    client.wait(client.submit(text="Short."), transport="poll")
+    service.cloud.settle()
+    sent = list(client.webhooks.deliveries(hook.webhook_id))
+    assert {delivery.status for delivery in sent} == {"delivered"}
+    assert client.webhooks.delivery(sent[0].delivery_id).attempts[0].status
+    assert client.webhooks.redeliver(sent[0].delivery_id).delivery_id == sent[0].delivery_id
+    assert client.webhooks.change(hook.webhook_id, enabled=False).enabled is False
+    assert client.webhooks.rotate(hook.webhook_id, grace_seconds=60).secret != hook.secret
+    client.webhooks.delete(hook.webhook_id)
+    assert client.webhooks.list() == ()
+
+
+def test_the_services_problems_are_errors(client: Recado) -> None:
+    """What the service refuses names the field, and what is not there is NotFound."""
+    with pytest.raises(InvalidRequest) as caught:
+        client.search("Why?", top_k=0)
+    assert caught.value.field == "top_k"
+    with pytest.raises(NotFound):
+        client.job("job_nowhere")
+
+
+def test_a_second_submission_with_the_same_key_is_the_same_job(client: Recado) -> None:
+    """The idempotency key is the service's: the same text under the same key is one job."""
+    first, second = (client.submit(text="Once.", idempotency_key="k") for _ in range(2))
+    assert first.job_id == second.job_id
