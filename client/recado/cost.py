@@ -28,8 +28,9 @@ HOLD_SECONDS = 25.0
 NOTICE_SECONDS = 1.0
 """At most so long after a change the service answers a request that it holds open."""
 
-GUIDED_FIRST, GUIDED_STEP, GUIDED_LEAST_SECONDS = 0.8, 0.05, 30.0
-"""The first look is asked for at so much of the usual length, the next ones after so much more of it."""
+GUIDED_EARLY, GUIDED_FIRST, GUIDED_STEP, GUIDED_LEAST_SECONDS = 0.01, 0.8, 0.05, 30.0
+"""As the service asks for looks at a job of a known kind: one early on, to see what fails at once, one at 80 % of
+the usual length, and from then on whenever it is 5 % older, though not within 30 s."""
 
 RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -158,10 +159,14 @@ def _counted(strategy: Strategy, duration: float, intervals: Iterator[float]) ->
 
 
 def _guided(usual: float) -> Iterator[float]:
-    step = max(GUIDED_STEP * usual, GUIDED_LEAST_SECONDS)
-    yield max(1.0, GUIDED_FIRST * usual)
+    early = max(1.0, GUIDED_EARLY * usual)
+    yield early
+    age = max(early + 1.0, GUIDED_FIRST * usual)
+    yield age - early
     while True:
-        yield step
+        wait = max(GUIDED_STEP * age, min(GUIDED_LEAST_SECONDS, usual / 4))
+        yield wait
+        age += wait
 
 
 def _rounds(duration: float, length: float) -> int:

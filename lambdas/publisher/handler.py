@@ -91,12 +91,8 @@ def park(item: dict[str, Any], error: Exception) -> None:
     logger.error("event parked", event_id=item["event_id"], reason=aws.code(error))
     facts = {key: value for key, value in item.items() if key in ("name", "kind", "owner", "event_id", "body")}
     dependencies().parked.put(f"parked/{item['event_id']}.json", json.dumps(facts).encode())
-    alert = {"event": PARKED, "event_id": item["event_id"], "reason": aws.code(error)}
+    alert = json.dumps({"event": PARKED, "event_id": item["event_id"], "reason": aws.code(error)})
     try:
-        dependencies().sns.publish(
-            TopicArn=dependencies().alerts_topic,
-            Message=json.dumps(alert),
-            MessageAttributes={"event_type": {"DataType": "String", "StringValue": PARKED}},
-        )
+        send({**item, "name": PARKED, "body": alert}, dependencies().alerts_topic)
     except (BotoCoreError, ClientError):
         logger.exception("nobody was told of a parked event", event_id=item["event_id"])
