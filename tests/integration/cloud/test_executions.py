@@ -258,10 +258,11 @@ def test_two_executions_sleep_at_the_same_time(it: sample.Sample) -> None:
 
 def test_no_threads_are_left(it: sample.Sample) -> None:
     """Whatever waits when a test ends is unwound."""
+    before = threading.active_count()  # other tests of this process may have left some of their own
     it.pause("sample_worker")
     for number in range(3):
         it.start("Mapping", {"items": [1, 2]}, name=f"run-{number}")
     it.settle()
-    assert threading.active_count() > 6
+    assert threading.active_count() > before + 4
     it.cloud.reset()
-    assert threading.active_count() < 4
+    assert threading.active_count() <= before
