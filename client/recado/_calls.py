@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 
 from recado import errors
 from recado._io import IO, Answer, Request
+from recado.cost import RETRYABLE
 from recado.errors import ApiError, BadAnswer, ConnectionFailed, RecadoError
 
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
 RETRY_AFTER_MAX_SECONDS = 60.0
-RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 NOT_BEGUN = frozenset({429})
 """Answers after which nothing has happened for sure, so that even what must not be done twice can be repeated."""
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
-from recado._calls import RETRYABLE, Calls, api_error, parsed, pause, retry_after
+from recado._calls import Calls, api_error, parsed, pause, retry_after
 from recado._io import HAS_WEBSOCKETS, Answer, Request, Socket
-from recado.cost import backoff
+from recado.cost import RETRYABLE, backoff
 from recado.errors import ApiError, BadAnswer, ConnectionFailed, RecadoError, TimeUp
 from recado.models import Delta, Job, JobEvent, JobStatus
 

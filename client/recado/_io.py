@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 1 << 20
+# The service has idle pings of its own, which every gateway passes on.
+_SOCKET_OPTIONS: dict[str, Any] = {
+    "open_timeout": CONNECT_SECONDS,
+    "close_timeout": 1,
+    "ping_interval": None,
+    "max_size": MAX_MESSAGE_BYTES,
+}
 HAS_WEBSOCKETS = util.find_spec("websockets") is not None
 
 
@@ -121,14 +128,7 @@ class BlockingIO:
     async def send(self, request: Request) -> Answer:
         body = request.body() if callable(request.body) else request.body
         with _http_errors():
-            reply = self._http.request(
-                request.method,
-                request.url,
-                headers=request.headers,
-                content=body,
-                timeout=_timeout(request),
-                follow_redirects=False,
-            )
+            reply = self._http.request(content=body, **_arguments(request))
         return Answer(reply.status_code, reply.headers, reply.content)
 
     async def sleep(self, seconds: float) -> None:
@@ -141,13 +141,7 @@ class BlockingIO:
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         with (
             _http_errors(),
-            self._http.stream(
-                request.method,
-                request.url,
-                headers=request.headers,
-                timeout=_timeout(request),
-                follow_redirects=False,
-            ) as reply,
+            self._http.stream(**_arguments(request)) as reply,
         ):
             yield _BlockingStream(Answer(reply.status_code, reply.headers), reply)
 
@@ -155,16 +149,9 @@ class BlockingIO:
     async def socket(self, url: str) -> AsyncIterator[Socket]:
         from websockets.sync.client import connect
 
-        # The service has idle pings of its own, which every gateway passes on.
         with (
             _socket_errors(),
-            connect(
-                url,
-                open_timeout=CONNECT_SECONDS,
-                close_timeout=1,
-                ping_interval=None,
-                max_size=MAX_MESSAGE_BYTES,
-            ) as connection,
+            connect(url, **_SOCKET_OPTIONS) as connection,
         ):
             yield _BlockingSocket(connection)
 
@@ -206,14 +193,7 @@ class AsyncIO:
     async def send(self, request: Request) -> Answer:
         body = _pieces(request.body()) if callable(request.body) else request.body
         with _http_errors():
-            reply = await self._http.request(
-                request.method,
-                request.url,
-                headers=request.headers,
-                content=body,
-                timeout=_timeout(request),
-                follow_redirects=False,
-            )
+            reply = await self._http.request(content=body, **_arguments(request))
         return Answer(reply.status_code, reply.headers, reply.content)
 
     async def sleep(self, seconds: float) -> None:
@@ -225,13 +205,7 @@ class AsyncIO:
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         with _http_errors():
-            async with self._http.stream(
-                request.method,
-                request.url,
-                headers=request.headers,
-                timeout=_timeout(request),
-                follow_redirects=False,
-            ) as reply:
+            async with self._http.stream(**_arguments(request)) as reply:
                 yield _AsyncStream(Answer(reply.status_code, reply.headers), reply)
 
     @contextlib.asynccontextmanager
@@ -239,13 +213,7 @@ class AsyncIO:
         from websockets.asyncio.client import connect
 
         with _socket_errors():
-            async with connect(
-                url,
-                open_timeout=CONNECT_SECONDS,
-                close_timeout=1,
-                ping_interval=None,
-                max_size=MAX_MESSAGE_BYTES,
-            ) as connection:
+            async with connect(url, **_SOCKET_OPTIONS) as connection:
                 yield _AsyncSocket(connection)
 
     async def close(self) -> None:
@@ -285,8 +253,15 @@ async def _pieces(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
 # ── what goes wrong ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _timeout(request: Request) -> httpx2.Timeout:
-    return httpx2.Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout))
+def _arguments(request: Request) -> dict[str, Any]:
+    """All but the body, as both kinds of httpx2's clients take them."""
+    return {
+        "method": request.method,
+        "url": request.url,
+        "headers": request.headers,
+        "timeout": httpx2.Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout)),
+        "follow_redirects": False,
+    }
 
 
 @contextlib.contextmanager

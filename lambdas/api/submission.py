@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api.dependencies import dependencies
+from api.dependencies import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, dependencies
 from core import events, ids
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
 from core.jobs import Idempotency, Job, Submission, fingerprint, links
@@ -16,7 +16,6 @@ from core.webhooks.guard import check_url
 
 MAX_KEY_CHARACTERS = 255
 MASK = "whsec_…"
-DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS = 86_400, 3_600, 60
 MAX_TRIES = 3
 
 

@@ -5,7 +5,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -16,24 +16,44 @@ Record = Mapping[str, Any]
 BatchResponse = dict[str, list[dict[str, str]]]
 
 
-def process(event: Mapping[str, Any], handle: Callable[[Record], None], *, workers: int = 1) -> BatchResponse:
-    """Handle every record, `workers` at a time, and report those that raised."""
+class Failures:
+    """The messages of a batch that are to come again."""
 
-    def attempt(record: Record) -> str | None:
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self._failed: set[str] = set()
+
+    @contextmanager
+    def of(self, record: Record) -> Iterator[None]:
+        """What is raised inside fails this record, and goes no farther than the log."""
         try:
-            handle(record)
+            yield
         except Exception:
             logger.exception("message failed", message_id=record["messageId"], receives=receives(record))
-            return str(record["messageId"])
-        return None
+            self._failed.add(record["messageId"])
 
+    @property
+    def answer(self) -> BatchResponse:
+        failed = (record["messageId"] for record in self._records if record["messageId"] in self._failed)
+        return {"batchItemFailures": [{"itemIdentifier": message} for message in failed]}
+
+
+def process(event: Mapping[str, Any], handle: Callable[[Record], None], *, workers: int = 1) -> BatchResponse:
+    """Handle every record, `workers` at a time, and report those that raised."""
     records = event["Records"]
+    failures = Failures(records)
+
+    def attempt(record: Record) -> None:
+        with failures.of(record):
+            handle(record)
+
     if workers == 1:
-        failed = [attempt(record) for record in records]
+        for record in records:
+            attempt(record)
     else:
         with ThreadPoolExecutor(workers) as pool:
-            failed = list(pool.map(attempt, records))
-    return {"batchItemFailures": [{"itemIdentifier": message} for message in failed if message]}
+            list(pool.map(attempt, records))
+    return failures.answer
 
 
 def receives(record: Record) -> int:

@@ -24,7 +24,7 @@ def deliver_in_order(event: Event, endpoint: Endpoint) -> list[Delivery]:
     for link in chain:
         follows = predecessor and delivery_id(predecessor.event_id, endpoint.endpoint_id)
         delivery = deliver(link, endpoint, follows=follows)
-        if not delivery.follows or not _waits(delivery):
+        if not waits(delivery):
             ready.append(delivery)
         predecessor = link
     return ready
@@ -52,6 +52,6 @@ def _predecessor(event: Event, endpoint: Endpoint) -> Event | None:
     return None
 
 
-def _waits(delivery: Delivery) -> bool:
-    """Have the one before wake this one when it ends, unless it has ended."""
-    return dependencies().deliveries.link(str(delivery.follows), delivery.delivery_id)
+def waits(delivery: Delivery) -> bool:
+    """Have the one before it wake it when that ends; False where there is none, or none to wait for."""
+    return delivery.follows is not None and dependencies().deliveries.link(delivery.follows, delivery.delivery_id)

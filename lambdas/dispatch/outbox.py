@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from core.events import Event
@@ -15,9 +15,9 @@ from core.webhooks.queue import Message
 from dispatch.dependencies import DAY_SECONDS, dependencies
 
 
-def wants(endpoint: Endpoint, event: Event) -> bool:
-    """Whether an event is one of those that the endpoint asked for."""
-    if endpoint.is_default or not patterns.matches(endpoint.events, event.name):
+def wants(endpoint: Endpoint, event: Event, *, names: Sequence[str] = ()) -> bool:
+    """Whether an event is one of those that the endpoint asked for; `names` are patterns in place of its own."""
+    if endpoint.is_default or not patterns.matches(names or endpoint.events, event.name):
         return False
     return endpoint.filter is None or patterns.passes(endpoint.filter, event.payload)
 

@@ -20,12 +20,12 @@ from core.errors import JobClosed, NotFound
 from core.events import Event
 from core.jobs import Job
 from core.log import logger
-from core.webhooks import patterns
 from core.webhooks.deliveries import Delivery, id_of
 from core.webhooks.endpoints import Endpoint
 from core.webhooks.queue import Message
 from dispatch.dependencies import MINUTE_SECONDS, dependencies
-from dispatch.outbox import deliver
+from dispatch.order import waits
+from dispatch.outbox import deliver, wants
 
 Found = tuple[Delivery, bool]  # and whether it waits for another
 REQUESTED, CONTINUED = "replay.requested", "replay.continued"
@@ -137,7 +137,7 @@ def _requeue(entry: dict[str, Any], job: Job, *, status: str) -> Iterator[Found]
         delivery, replay=job.job_id, follows=delivery.follows, statuses=(status,)
     )
     if again:
-        yield again, _waits(again)
+        yield again, waits(again)
 
 
 class Replay:
@@ -170,15 +170,14 @@ def _again(past: Job, job: Job, endpoint: Endpoint) -> Iterator[Found]:
         delivery = _deliver_again(event, job, endpoint, follows)
         former = delivery
         if delivery.replay == job.job_id:
-            yield delivery, _waits(delivery)
+            yield delivery, waits(delivery)
 
 
 def _is_meant(event: Event, job: Job, endpoint: Endpoint) -> bool:
     """A replay's own events are not replayed: they would never end."""
     if event.kind == job.kind or not job.input["since"] <= event.timestamp < job.input["until"]:
         return False
-    wanted = patterns.matches(job.input["events"] or endpoint.events, event.name)
-    return wanted and (endpoint.filter is None or patterns.passes(endpoint.filter, event.payload))
+    return wants(endpoint, event, names=job.input["events"])
 
 
 def _deliver_again(event: Event, job: Job, endpoint: Endpoint, follows: str | None) -> Delivery:
@@ -192,11 +191,6 @@ def _deliver_again(event: Event, job: Job, endpoint: Endpoint, follows: str | No
 def _is_due(delivery: Delivery) -> bool:
     """Not where it has been sent since, and failed: then its next attempt is planned."""
     return delivery.status == "pending" and delivery.due <= time.time()
-
-
-def _waits(delivery: Delivery) -> bool:
-    """Have the one before wake this one when it ends, unless it has ended."""
-    return delivery.follows is not None and dependencies().deliveries.link(delivery.follows, delivery.delivery_id)
 
 
 def _send(found: list[Found]) -> int:

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, TypeVar
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
@@ -138,7 +139,7 @@ def events(
     last_event_id: LastEventId = None,
 ) -> Response[EventLog | str]:
     """As JSON, or (`Accept: text/event-stream`) as server-sent events, held open until there is one."""
-    return _events(_owned(job_id), after, accept, last_event_id)
+    return _events(_owned(job_id).job, after, accept, last_event_id)
 
 
 @router.get(
@@ -150,35 +151,40 @@ def follow_events(
     accept: Accept = "",
     last_event_id: LastEventId = None,
 ) -> Response[EventLog | str]:
-    return _events(_linked(token), after, accept, last_event_id)
+    return _events(_linked(token).job, after, accept, last_event_id)
 
 
-def _owned(job_id: str) -> Job:
+def _owned(job_id: str) -> Snapshot:
     owner = caller(router, "jobs:read")
     if not ids.is_id("job", job_id):
         raise NotFound("There is no such job. Check the id; jobs are kept for a limited time.")
-    return dependencies().jobs.get(job_id, owner=owner)
+    return dependencies().jobs.snapshot(job_id, owner=owner)
 
 
-def _linked(text: str) -> Job:
+def _linked(text: str) -> Snapshot:
     """The job that a token opens. What is wrong with one that does not is nobody's business."""
     token = links.read_token(text)
     try:
-        job = dependencies().jobs.get(token.job_id)
+        opened = dependencies().jobs.snapshot(token.job_id)
     except NotFound:
         raise Forbidden(links.REFUSED) from None
-    links.check_token(token, job, now=time.time())
-    return job
+    links.check_token(token, opened.job, now=time.time())
+    return opened
 
 
-def _status(job: Job, wait: int | None, prefer: str | None, known: str | None) -> Response[JobStatus | str]:
+def _status(
+    opened: Snapshot, wait: int | None, prefer: str | None, known: str | None
+) -> Response[JobStatus | str]:
+    """What opened the job is the first look at it: a poll costs one read."""
+    job = opened.job
     preferred = _preferred_wait(prefer) if wait is None else None
     seconds = min(wait or preferred or 0, dependencies().config.wait_seconds_max)
 
-    def look() -> Snapshot:
+    def look_again() -> Snapshot:
         return dependencies().jobs.snapshot(job.job_id, owner=job.owner)
 
-    snapshot = until_changed(look, known, seconds, clock=time.monotonic, sleep=time.sleep)
+    looks = chain([opened], iter(look_again, None))
+    snapshot = until_changed(lambda: next(looks), known, seconds, clock=time.monotonic, sleep=time.sleep)
     history = dependencies().paces.of(job.owner, job.kind)
     headers = _headers(snapshot, history)
     if preferred is not None:

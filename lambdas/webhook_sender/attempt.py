@@ -13,22 +13,22 @@ from core.webhooks import client, schedule, signing
 from core.webhooks.deliveries import Attempt, Delivery
 from core.webhooks.endpoints import Endpoint
 from core.webhooks.formats import content_type
+from core.webhooks.headers import MASK
 from webhook_sender.dependencies import dependencies
 from webhook_sender.targets import Target
 
 USER_AGENT = "Recado-Webhooks/1"
-MASK = "…"
 GONE = 410
 
 
 def make_attempt(delivery: Delivery, endpoint: Endpoint, target: Target, *, trigger: str) -> Attempt:
     """Send the stored bytes, signed afresh: the id stays the same over all attempts, the timestamp does not."""
     started, at = time.monotonic(), time.time()
-    url = delivery.url or endpoint.url or ""
+    url, body = delivery.url or endpoint.url or "", delivery.body.encode()
     sent: dict[str, str] = {}
     try:
-        sent = _headers(delivery, target, timestamp=int(at))
-        outcome = _post(url, delivery, endpoint, target.headers | sent)
+        sent = _headers(delivery, target, body, timestamp=int(at))
+        outcome = _post(url, delivery, endpoint, target.headers | sent, body)
     except DeliveryError as error:
         outcome = {"error": error.error_class, "message": str(error)}
     except Refused as error:
@@ -46,17 +46,17 @@ def make_attempt(delivery: Delivery, endpoint: Endpoint, target: Target, *, trig
     )
 
 
-def _headers(delivery: Delivery, target: Target, *, timestamp: int) -> dict[str, str]:
-    signatures = signing.sign(
-        target.secrets, event_id=delivery.event_id, timestamp=timestamp, body=delivery.body.encode()
-    )
+def _headers(delivery: Delivery, target: Target, body: bytes, *, timestamp: int) -> dict[str, str]:
+    signatures = signing.sign(target.secrets, event_id=delivery.event_id, timestamp=timestamp, body=body)
     return {"content-type": content_type(delivery.format), "user-agent": USER_AGENT, **signatures}
 
 
-def _post(url: str, delivery: Delivery, endpoint: Endpoint, headers: dict[str, str]) -> dict[str, Any]:
+def _post(
+    url: str, delivery: Delivery, endpoint: Endpoint, headers: dict[str, str], body: bytes
+) -> dict[str, Any]:
     answer = client.post(
         url,
-        body=delivery.body.encode(),
+        body=body,
         headers=headers,
         policy=dependencies().policy,
         deadline_seconds=dependencies().config.webhook_timeout_seconds,

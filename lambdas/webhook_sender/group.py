@@ -12,10 +12,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
-from core.batch import BatchResponse, Record, receives
+from core.batch import BatchResponse, Failures, Record
 from core.log import logger
 from core.webhooks.bulk import Recording
 from core.webhooks.deliveries import Attempt, Delivery
@@ -46,25 +46,6 @@ Alone = Callable[[Record], None]
 Conclude = Callable[[Prospect, Delivery, Attempt], None]
 
 
-class Failures:
-    """The messages that are to come again."""
-
-    def __init__(self) -> None:
-        self._ids: list[str] = []
-
-    @contextmanager
-    def of(self, record: Record) -> Iterator[None]:
-        try:
-            yield
-        except Exception:
-            logger.exception("message failed", message_id=record["messageId"], receives=receives(record))
-            self._ids.append(str(record["messageId"]))
-
-    @property
-    def answer(self) -> BatchResponse:
-        return {"batchItemFailures": [{"itemIdentifier": message} for message in self._ids]}
-
-
 def send_together(
     records: Sequence[Record],
     targets: dict[Lane, Target],
@@ -78,7 +59,7 @@ def send_together(
 
     `threads` has room for all the records. `relieve` is called where it takes long.
     """
-    failures = Failures()
+    failures = Failures(records)
 
     def one(record: Record) -> None:
         with failures.of(record):

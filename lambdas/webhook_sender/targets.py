@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core import aws
 from core.log import logger
 from core.webhooks.endpoints import Endpoint, endpoint_key, read_endpoint
 from core.webhooks.health import Health, Outcome, health_key, read_health
@@ -66,12 +67,8 @@ def _read(messages: Iterable[Message]) -> dict[tuple[str, str], Mapping[str, Any
     wanted: dict[str, Any] = {}
     for table, key in keys:
         wanted.setdefault(table, {"ConsistentRead": True, "Keys": []})["Keys"].append(key)
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
-    while wanted:
-        answer = client.batch_get_item(RequestItems=wanted)
-        found |= {_id(item): item for items in answer["Responses"].values() for item in items}
-        wanted = answer.get("UnprocessedKeys") or {}
-    return found
+    found = aws.batch_get(client, wanted)
+    return {_id(item): item for items in found.values() for item in items}
 
 
 def _id(item: Mapping[str, Any]) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
@@ -95,7 +95,7 @@ class JobStore:
         item = self._get({"pk": f"JOB#{job_id}", "sk": "META"})
         return self._visible(item, owner)
 
-    def snapshot(self, job_id: str, *, owner: str) -> Snapshot:
+    def snapshot(self, job_id: str, *, owner: str | None = None) -> Snapshot:
         """META, PROGRESS and WEBHOOK sort behind the log, so one query reads the three and no event."""
         items = self._query(f"JOB#{job_id}", "sk >= :sk", {":sk": "META"})
         by_key = {item["sk"]: item for item in items}
@@ -160,10 +160,7 @@ class JobStore:
         pages = self._client.get_paginator("query").paginate(
             **self._between(owner, after, before), PaginationConfig={"PageSize": 50}
         )
-        for page in pages:
-            rows = self._rows([entry["pk"] for entry in page["Items"]])
-            found = (rows[entry["pk"]] for entry in page["Items"] if entry["pk"] in rows)
-            yield from (job for job in map(_job, found) if job.job_id not in (after, before))
+        yield from (job for job in self._jobs_in(pages) if job.job_id not in (after, before))
 
     def count(self, owner: str, *, after: str, before: str) -> int:
         """How many jobs `oldest_first` gives, about: those that have expired may be among them."""
@@ -377,22 +374,19 @@ class JobStore:
             ScanIndexForward=False,
             PaginationConfig={"PageSize": 50},
         )
+        return self._jobs_in(pages)
+
+    def _jobs_in(self, pages: Iterable[Mapping[str, Any]]) -> Iterator[Job]:
+        """The jobs that pages of an index tell of, as they are now."""
         for page in pages:
             rows = self._rows([entry["pk"] for entry in page["Items"]])
             yield from (_job(rows[entry["pk"]]) for entry in page["Items"] if entry["pk"] in rows)
 
     def _rows(self, pks: Sequence[str]) -> dict[str, Item]:
         """META of each of at most 100 jobs, as it is now: the index knows only which there are."""
-        wanted = [{"pk": pk, "sk": "META"} for pk in pks]
-        rows: dict[str, Item] = {}
-        while wanted:
-            answer = self._client.batch_get_item(
-                RequestItems={self._table: {"Keys": wanted, "ConsistentRead": True}}
-            )
-            found = answer["Responses"].get(self._table, [])
-            rows |= {item["pk"]: item for item in found if int(item["expires_at"]) > self._clock()}
-            wanted = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-        return rows
+        keys = [{"pk": pk, "sk": "META"} for pk in pks]
+        found = aws.batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
+        return {item["pk"]: item for item in found[self._table] if int(item["expires_at"]) > self._clock()}
 
     def _earlier(self, owner: str, idempotency: Idempotency) -> Job | None:
         """The job that this key was used for, if it was."""

@@ -134,13 +134,9 @@ class BulkStore:
 
     def _read(self, identifiers: Mapping[str, Any]) -> list[Delivery]:
         """Those that there are."""
-        rest: Any = [typed(delivery_key(identifier)) for identifier in identifiers]
-        rows: list[Item] = []
-        while rest:
-            answer = self._client.batch_get_item(RequestItems={self._table: {"Keys": rest, **_WITHOUT_KEYS}})
-            rows += answer["Responses"].get(self._table, [])
-            rest = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-        return [read_delivery(untyped(row)) for row in rows]
+        keys = [typed(delivery_key(identifier)) for identifier in identifiers]
+        found = aws.batch_get(self._client, {self._table: {"Keys": keys, **_WITHOUT_KEYS}})
+        return [read_delivery(untyped(row)) for row in found[self._table]]
 
 
 def _is_free(row: Delivery, attempts: int, now: int) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from core import events, ids
+from core import aws, events, ids
 from core.errors import NotFound
 from core.webhooks.endpoints import DEFAULT
 
@@ -507,15 +507,9 @@ class DeliveryStore:
 
     def _many(self, identifiers: Sequence[str]) -> list[Delivery]:
         """The rows of at most 100 deliveries, those that there are."""
-        wanted: list[Item] = [dict(delivery_key(identifier)) for identifier in identifiers]
-        rows: list[Item] = []
-        while wanted:
-            answer = self._client.batch_get_item(
-                RequestItems={self._table: {"Keys": wanted, "ConsistentRead": True}}
-            )
-            rows += answer["Responses"].get(self._table, [])
-            wanted = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-        return [delivery for row in rows if (delivery := self._visible(row, None))]
+        keys = [delivery_key(identifier) for identifier in identifiers]
+        found = aws.batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
+        return [delivery for row in found[self._table] if (delivery := self._visible(row, None))]
 
     def _index(self, index: str, pk: str, *, low: str, high: str, limit: int) -> list[Item]:
         found = []

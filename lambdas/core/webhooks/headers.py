@@ -6,6 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 
+MASK = "…"
+"""Stands for the value of a caller's own header wherever headers are shown."""
+
 MAX_HEADERS = 20
 MAX_VALUE_CHARACTERS = 1024
 MAX_BYTES = 4000  # of JSON: KMS encrypts 4,096

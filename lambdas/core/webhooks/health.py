@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from core import events
+from core import aws, events
+from core.webhooks.schedule import JITTER
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 60, 3600
 PROBE_SECONDS = 180  # within which a probe has been sent, or another is
 DRAIN_SECONDS = 300  # a sender may hold deliveries that much longer, by what it read before
 SLOT_HORIZON_MS = 900_000  # as far ahead as a queue can delay
-JITTER = 0.2
 # https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html
 _READ_AT_ONCE = 100
 
@@ -100,13 +100,11 @@ class HealthStore:
 
     def many(self, owner: str, lanes: Sequence[str]) -> dict[str, Health]:
         """By lane, however many there are."""
-        wanted: list[Item] = [dict(health_key(owner, lane)) for lane in dict.fromkeys(lanes)]
+        keys = [health_key(owner, lane) for lane in dict.fromkeys(lanes)]
         found: dict[str, Item] = {}
-        while wanted:
-            asked, wanted = wanted[:_READ_AT_ONCE], wanted[_READ_AT_ONCE:]
-            answer = self._client.batch_get_item(RequestItems={self._table: {"Keys": asked}})
-            found |= {item["pk"]: item for item in answer["Responses"].get(self._table, [])}
-            wanted += answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+        for start in range(0, len(keys), _READ_AT_ONCE):
+            some = {self._table: {"Keys": keys[start : start + _READ_AT_ONCE]}}
+            found |= {item["pk"]: item for item in aws.batch_get(self._client, some)[self._table]}
         return {lane: read_health(owner, lane, found.get(health_key(owner, lane)["pk"])) for lane in lanes}
 
     # ── what the sender tells ────────────────────────────────────────────────────────────────────────────
@@ -178,8 +176,7 @@ class HealthStore:
 
     def begin_probe(self, health: Health) -> bool:
         """Whether a probe is to be sent now, by whoever asks first."""
-        later = _Write(sets=_looked_at(self._clock() + PROBE_SECONDS))
-        return bool(self._apply(health, later, condition="look_at = :seen", values={":seen": health.look_at}))
+        return self._apply_first(health, _Write(sets=_looked_at(self._clock() + PROBE_SECONDS)))
 
     def half_open(self, health: Health) -> None:
         """There is nothing to probe with: what comes next is tried, and one more failure opens it again.
@@ -187,12 +184,12 @@ class HealthStore:
         It is not closed yet, for a sender that read that it is open may still hold a delivery.
         """
         write = _Write(sets={"consecutive_failures": self._failures_to_open - 1} | self._draining())
-        self._apply(health, write, condition="look_at = :seen", values={":seen": health.look_at})
+        self._apply_first(health, write)
 
     def close(self, health: Health) -> None:
         """Nothing is held any more, and nobody can think that it must be."""
         write = _Write(sets={"state": "closed"}, removes=("gsi2pk", "gsi2sk", "look_at", "pause", "drained_at"))
-        self._apply(health, write, condition="look_at = :seen", values={":seen": health.look_at})
+        self._apply_first(health, write)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,6 +206,10 @@ class HealthStore:
     def _draining(self) -> Item:
         now = self._clock()
         return {"state": "draining", "drained_at": int(now) + DRAIN_SECONDS} | _looked_at(now)
+
+    def _apply_first(self, health: Health, write: _Write) -> bool:
+        """False where somebody has looked at the circuit since it was read: nothing is written then."""
+        return bool(self._apply(health, write, condition="look_at = :seen", values={":seen": health.look_at}))
 
     def _apply(
         self, health: Health, write: _Write, *, condition: str = "", values: Mapping[str, Any] = {}

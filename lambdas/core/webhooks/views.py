@@ -9,9 +9,8 @@ from typing import Any
 from core import events
 from core.webhooks.deliveries import Attempt, Delivery
 from core.webhooks.endpoints import Endpoint, Key
+from core.webhooks.headers import MASK
 from core.webhooks.health import Health
-
-MASK = "…"
 
 
 def webhook(endpoint: Endpoint, health: Health | None, *, root: str, now: float) -> dict[str, Any]:

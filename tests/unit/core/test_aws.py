@@ -121,3 +121,33 @@ def test_wrapped_function_answers() -> None:
 
     assert add(1, b=2) == 3
     assert add.__name__ == "add"
+
+
+class Stingy:
+    """A table's client that leaves out all keys of a request but the first."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def batch_get_item(self, RequestItems: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(RequestItems)
+        keys = {table: wanted["Keys"] for table, wanted in RequestItems.items()}
+        found = {table: [{"of": table, **first}] for table, (first, *_) in keys.items()}
+        left = {table: {"Keys": rest} for table, (_, *rest) in keys.items() if rest}
+        return {"Responses": found, "UnprocessedKeys": left}
+
+
+def test_batch_get_asks_for_what_was_left_out() -> None:
+    """Every key of every table is asked for until it is answered, and as it was asked for at first."""
+    client = Stingy()
+    wanted = {"a": {"Keys": [{"pk": 1}, {"pk": 2}], "ConsistentRead": True}, "b": {"Keys": [{"pk": 3}]}}
+    found = aws.batch_get(client, wanted)
+    assert found == {"a": [{"of": "a", "pk": 1}, {"of": "a", "pk": 2}], "b": [{"of": "b", "pk": 3}]}
+    assert client.asked[1] == {"a": {"Keys": [{"pk": 2}], "ConsistentRead": True}}
+
+
+def test_batch_get_of_nothing() -> None:
+    """DynamoDB refuses a table without keys, so it is not asked."""
+    client = Stingy()
+    assert aws.batch_get(client, {"a": {"Keys": []}}) == {"a": []}
+    assert client.asked == []
