@@ -21,6 +21,7 @@ from .clock import Clock
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 Shortcut = Callable[[dict[str, Any]], dict[str, Any] | None]
+Service = Callable[["Call"], dict[str, Any]]
 
 
 class Killed(BaseException):
@@ -67,14 +68,19 @@ def client_error(call: Call, code: str, message: str = "injected", **extra: Any)
     """The error that the SDK raises for an answer with this code, of the client's own class for it."""
     response = {
         "Error": {"Code": code, "Message": message},
-        "ResponseMetadata": {"HTTPStatusCode": http_status(code), "RequestId": "injected"},
+        "ResponseMetadata": {"HTTPStatusCode": http_status(call, code), "RequestId": "injected"},
         **extra,
     }
     kind: Any = call.client.exceptions.from_code(code)
     return cast("ClientError", kind(response, call.operation))
 
 
-def http_status(code: str) -> int:
+def http_status(call: Call, code: str) -> int:
+    """The one that the service's model gives; elsewhere what such codes usually have."""
+    model: Any = call.client.meta.service_model
+    shape = model.shape_for_error_code(code)
+    if shape and (status := shape.metadata.get("error", {}).get("httpStatusCode")):
+        return int(status)
     if "Internal" in code or "Unavailable" in code:
         return 500
     return 429 if "Thrott" in code or "TooMany" in code else 400
@@ -140,6 +146,7 @@ class Calls:
         self.rules: list[Rule] = []
         self.answers: dict[str, Answer] = {}
         self.shortcuts: dict[str, Shortcut] = {}
+        self.services: dict[str, Service] = {}
 
     def of(self, function: str) -> list[Call]:
         return [call for call in self.log if call.function == function]
@@ -245,6 +252,9 @@ class Calls:
         if answer := self.answers.get(call.action):
             validate(call)
             return answer(call.params)
+        if service := self.services.get(call.service):
+            validate(call)
+            return service(call)
         if call.action == "lambda:Invoke":  # runs a function, whose threads need the lock
             return send()
         with self._lock:

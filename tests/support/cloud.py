@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import botocore.session
@@ -32,7 +33,7 @@ from moto.sns.models import sns_backends
 from moto.sqs.models import sqs_backends
 
 from . import deployment as deployments
-from . import fakes, mappings, moto_fixes, presigned
+from . import fakes, mappings, moto_fixes, presigned, sockets
 from .calls import Calls, Failure, Killed, Rule, behind_the_scenes, caller, outside_functions
 from .clock import Clock
 from .cooperative import Scheduler
@@ -46,6 +47,7 @@ from .mappings import World
 from .permissions import Permissions
 from .rules import Bus
 from .rules import Rule as EventRule
+from .sockets import Socket, SocketApi
 
 __all__ = ["Cloud", "Killed"]
 
@@ -82,6 +84,7 @@ class Cloud:
         self.deployment = Deployment()
         self.mappings: list[SourceMapping] = []
         self.gateways: list[Gateway] = []
+        self.socket_apis: list[SocketApi] = []
         self.clock.sleeper = self._sleep
 
     # Life
@@ -111,7 +114,7 @@ class Cloud:
         self.clock.reset()
         self._empty_backends()
         own: tuple[Any, ...] = (self.calls, self.functions, self.asynchronous, self.bus)
-        for part in (*own, *self.mappings, *self.gateways):
+        for part in (*own, *self.mappings, *self.gateways, *self.socket_apis):
             part.reset()
         self._pausing.clear()
         self.world.chance, self.world.duplicates = None, 0.0
@@ -122,7 +125,8 @@ class Cloud:
         """A client outside every function, kept for the whole session."""
         if service not in self._clients:
             session = self._clients.setdefault("", boto3.Session(botocore_session=botocore.session.Session()))
-            self._clients[service] = session.client(service, region_name=REGION)
+            own = {"endpoint_url": self.socket_apis[0].endpoint} if service == sockets.SERVICE else {}
+            self._clients[service] = session.client(service, region_name=REGION, **own)
         return self._clients[service]
 
     def name(self, kind: str, name: str) -> str:
@@ -173,6 +177,18 @@ class Cloud:
         raw = body.encode() if isinstance(body, str) else body
         pairs = list((params or {}).items())
         return self.gateways[api].request(method, target, body=raw, headers=given, params=pairs)
+
+    @outside_functions()
+    def connect(self, url: str, *, headers: Mapping[str, str] | None = None) -> Socket:
+        """Open a WebSocket, by its URL or, below the stage of the only WebSocket API, by `?the=query`.
+
+        Raises `sockets.Refused` with the HTTP status where the handshake fails.
+        """
+        place = urlsplit(url)
+        found = [api for api in self.socket_apis if place.netloc in ("", api.host)]
+        if len(found) != 1 or place.scheme not in ("", "wss"):
+            raise LookupError(f"{len(found)} WebSocket APIs are at {url}")
+        return found[0].connect(place, headers or {})
 
     @outside_functions()
     def fetch(
@@ -262,12 +278,20 @@ class Cloud:
 
     # Seeing
 
+    @property
+    def sockets(self) -> list[Socket]:
+        """The WebSockets that are open."""
+        return [socket for api in self.socket_apis for socket in api.sockets]
+
     def denied(self) -> list[str]:
         """The calls of functions so far that their roles do not allow, as `function: action on resource`."""
         return Permissions(self.deployment).denied(self.calls.log)
 
     def next_due(self) -> float:
-        """When the next thing that waits will happen, schedules aside; infinity if nothing waits."""
+        """When the next thing that waits will happen; infinity if nothing waits.
+
+        Schedules and the ends of idle sockets are left aside: they come when the clock passes them.
+        """
         active = [m for m in self.mappings if m.enabled and m.name not in self._pausing]
         times = [
             self.scheduler.next_deadline(),
@@ -297,13 +321,18 @@ class Cloud:
         while total < STEP_LIMIT:
             total += self._work()
             due = self.next_due()
-            tick = self.bus.next_tick() or math.inf
+            tick = self._next_tick()
             when = due if idle_stops else min(due, tick)
             if when > target or when == math.inf:
                 return total
             self.clock.advance_to(min(when, tick))
             total += self.bus.fire_due()
         raise NotSettled(self._diagnosis())
+
+    def _next_tick(self) -> float:
+        """What happens on the clock's way without anything waiting for it."""
+        times = [self.bus.next_tick(), *(api.next_end() for api in self.socket_apis)]
+        return min((when for when in times if when is not None), default=math.inf)
 
     def _work(self) -> int:
         total = 0
@@ -318,6 +347,7 @@ class Cloud:
         if self.world.chance:
             self.world.chance.shuffle(active)
         done = self.scheduler.run_ready() + self.bus.deliver() + self.asynchronous.run_due()
+        done += sum(api.run_disconnects() for api in self.socket_apis)
         done += sum(mapping.poll() for mapping in active)
         if self.functions.broken:
             raise self.functions.broken.pop()
@@ -362,7 +392,12 @@ class Cloud:
             Gateway(api, self.deployment, self.functions, self.clock)
             for api in self.deployment.of("AWS::ApiGateway::RestApi")
         ]
+        self.socket_apis = [
+            SocketApi(api, self.deployment, self.functions, self.clock)
+            for api in self.deployment.of("AWS::ApiGatewayV2::Api")
+        ]
         self.asynchronous.policies = policies(self.deployment)
+        self.calls.services = {sockets.SERVICE: lambda call: sockets.manage(self.socket_apis, call)}
         self.calls.answers = {
             **fakes.cloudformation(self.deployment),
             "bedrock-runtime:InvokeModel": fakes.invoke_model,

@@ -288,7 +288,7 @@ class Gateway:
         return bool({"*/*", media_type.split(";")[0].strip()} & set(self.binary_types))
 
     def _function(self, uri: str) -> Any:
-        return self.functions.get(uri.split("/functions/")[1].removesuffix("/invocations"))
+        return self.functions.get(function_arn(uri))
 
     def _method_arn(self, request: Request) -> str:
         path = quote(request.path.strip("/"))
@@ -366,6 +366,11 @@ class Gateway:
 
 
 PART_KINDS = ("Stage", "Resource", "Method", "Authorizer", "RequestValidator", "Model", "GatewayResponse")
+
+
+def function_arn(uri: str) -> str:
+    """The function of an integration's or authorizer's URI."""
+    return uri.split("/functions/")[1].removesuffix("/invocations")
 
 
 def tree(api: Resource, resources: list[Resource], methods: list[Resource]) -> Node:

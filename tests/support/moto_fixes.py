@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
+from urllib.parse import parse_qs, urlsplit
 
 from moto.core.exceptions import JsonRESTError
 from moto.core.utils import unix_time
 from moto.dynamodb.models import DynamoDBBackend
-from moto.dynamodb.models.table import Table
+from moto.dynamodb.models.dynamo_type import Item
+from moto.dynamodb.models.table import StreamShard, Table
 from moto.dynamodb.responses import DynamoHandler
+from moto.s3.exceptions import NoSuchUpload
+from moto.s3.responses import S3Response
 from moto.sqs.models import Message, Queue, SQSBackend
 from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
 from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName
@@ -31,7 +35,9 @@ def installed(clock: Clock) -> Iterator[None]:
         (Queue, "wait_for_messages", lambda queue, timeout: clock.advance(timeout)),
         (DynamoHandler, "transact_write_items", idempotent(DynamoHandler.transact_write_items, clock)),
         (DynamoDBBackend, "transact_write_items", rolling_back(DynamoDBBackend.transact_write_items)),
+        (StreamShard, "add", one_record_a_change(StreamShard.add)),
         (iteration_worker, "CustomErrorName", error_name_of),
+        (S3Response, "_key_response", keeping_uploads_apart(S3Response._key_response)),
     ]
     with ExitStack() as patches:
         for owner, name, fix in fixes:
@@ -46,6 +52,43 @@ def error_name_of(error_name: str | None) -> ErrorName:
     if error_name and error_name.startswith("States."):
         return StatesErrorName.from_name(error_name)
     return CustomErrorName(error_name)
+
+
+def keeping_uploads_apart(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Parts belong to one key, and to nothing once they are joined; moto looks at the upload's id alone."""
+
+    def respond(response: S3Response, request: Any, full_url: str) -> Any:
+        for upload_id in parse_qs(urlsplit(full_url).query).get("uploadId", []):
+            bucket = response.backend.get_bucket(response.parse_bucket_name_from_url(request, full_url))
+            upload = bucket.multiparts.get(upload_id)
+            if upload is None or upload.key_name != response.parse_key_name():
+                raise NoSuchUpload(upload_id)
+        return original(response, request, full_url)
+
+    return respond
+
+
+def one_record_a_change(original: Callable[..., None]) -> Callable[..., None]:
+    """A write that changes nothing leaves no record, and an update that makes an item leaves one.
+
+    moto writes a record for the item's bare key before.
+    """
+
+    def add(shard: StreamShard, old: Item | None, new: Item | None) -> None:
+        if old and new and old.attrs == new.attrs:
+            return
+        last = shard.items[-1].record if shard.items else {}
+        original(shard, old, new)
+        record = shard.items[-1].record
+        if old is None and last.get("eventName") == "INSERT" and same_keys(last, record):
+            del shard.items[-2]
+            record["dynamodb"]["SequenceNumber"] = last["dynamodb"]["SequenceNumber"]
+
+    return add
+
+
+def same_keys(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(one["dynamodb"]["Keys"] == other["dynamodb"]["Keys"])
 
 
 def within_retention(backend: SQSBackend, queue_name: str, message: Message) -> bool:

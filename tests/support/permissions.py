@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 from .calls import Call
 from .deployment import Deployment
 from .functions import ACCOUNT, REGION
 from .gateway import covers, listed
+from .sockets import METHODS, SERVICE, is_own
 
 # An action and the resource that it is about, for each thing that a call does.
 Need = tuple[str, str]
@@ -94,6 +96,15 @@ def lambda_(operation: str, params: dict[str, Any]) -> Iterator[Need]:
     yield "lambda:InvokeFunction", name if name.startswith("arn:") else arn("lambda", f"function:{name}")
 
 
+def connections(call: Call) -> Iterator[Need]:
+    # The client's endpoint tells the API and its stage, except under a domain name that is not API Gateway's.
+    endpoint = call.client.meta.endpoint_url
+    place = urlsplit(endpoint)
+    path = f"{(place.hostname or '').split('.')[0]}{place.path.rstrip('/')}/{METHODS[call.operation]}"
+    resource = arn("execute-api", f"{path}/@connections/{call.params['ConnectionId']}")
+    yield "execute-api:ManageConnections", resource if is_own(endpoint) else "*"
+
+
 SERVICES: dict[str, Callable[[str, dict[str, Any]], Iterator[Need]]] = {
     "bedrock-runtime": bedrock,
     "dynamodb": dynamodb,
@@ -108,6 +119,8 @@ SERVICES: dict[str, Callable[[str, dict[str, Any]], Iterator[Need]]] = {
 
 
 def needs(call: Call) -> Iterator[Need]:
+    if call.service == SERVICE:
+        return connections(call)
     if call.service not in SERVICES:
         raise LookupError(f"{call.function} calls {call.action}, and SERVICES does not say what that needs")
     return SERVICES[call.service](call.operation, call.params)

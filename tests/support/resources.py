@@ -384,6 +384,55 @@ def stage(resource: Resource, properties: Properties, tools: Tools) -> None:
     resource.reference = properties["StageName"]
 
 
+@creates(
+    "AWS::ApiGatewayV2::Api",
+    "ProtocolType RouteSelectionExpression",
+    "Name Description DisableSchemaValidation IpAddressType",
+)
+def socket_api(resource: Resource, properties: Properties, tools: Tools) -> None:
+    if properties["ProtocolType"] != "WEBSOCKET":
+        raise Unsupported(f"{resource.kind} {resource.logical_id}: an API of type {properties['ProtocolType']}")
+    resource.reference = short_id(resource)
+    endpoint = f"wss://{resource.reference}.execute-api.{REGION}.amazonaws.com"
+    resource.attributes = {"ApiEndpoint": endpoint, "ApiId": resource.reference}
+
+
+@creates(
+    "AWS::ApiGatewayV2::Route",
+    "ApiId RouteKey Target AuthorizationType RouteResponseSelectionExpression",
+    "OperationName",
+)
+@creates(
+    "AWS::ApiGatewayV2::Integration",
+    "ApiId IntegrationType IntegrationUri TimeoutInMillis",
+    "Description IntegrationMethod PassthroughBehavior PayloadFormatVersion",
+)
+@creates(
+    "AWS::ApiGatewayV2::RouteResponse",
+    "ApiId RouteId RouteResponseKey",
+    "ModelSelectionExpression ResponseModels ResponseParameters",
+)
+@creates("AWS::ApiGatewayV2::Deployment", "ApiId", "Description StageName")
+def socket_part(resource: Resource, properties: Properties, tools: Tools) -> None:
+    for name, only in (("AuthorizationType", "NONE"), ("IntegrationType", "AWS_PROXY")):
+        if properties.get(name, only) != only:
+            raise Unsupported(f"{resource.kind} {resource.logical_id}: {name} {properties[name]}")
+    resource.reference = short_id(resource)
+    names = ("RouteId", "IntegrationId", "RouteResponseId", "DeploymentId")
+    resource.attributes = dict.fromkeys(names, resource.reference)
+
+
+@creates(
+    "AWS::ApiGatewayV2::Stage",
+    "ApiId StageName AutoDeploy DeploymentId StageVariables",
+    "DefaultRouteSettings RouteSettings AccessLogSettings Description",
+)
+def socket_stage(resource: Resource, properties: Properties, tools: Tools) -> None:
+    if not properties.get("AutoDeploy") and "DeploymentId" not in properties:
+        raise Unsupported(f"{resource.kind} {resource.logical_id}: nothing is deployed to it")
+    resource.reference = properties["StageName"]
+
+
 def short_id(resource: Resource) -> str:
     return hashlib.sha256(f"{resource.stack}/{resource.logical_id}".encode()).hexdigest()[:10]
 

@@ -10,7 +10,7 @@ from typing import Any
 from .cloud import Cloud
 
 Script = Callable[[Any, Any], Any]
-FUNCTIONS = ("worker", "reader", "step", "ended", "sweeper", "web", "guard")
+FUNCTIONS = ("worker", "reader", "mirror", "step", "ended", "sweeper", "web", "guard", "greet", "talk")
 HANDLER = """from cloud_sample import run
 
 
@@ -84,7 +84,12 @@ STORAGE: dict[str, Any] = {
 
 def functions() -> dict[str, Any]:
     allowed = {"Effect": "Allow", "Action": "dynamodb:Put*", "Resource": "arn:aws:dynamodb:*:*:table/Sample*"}
-    policy = {"PolicyName": "p", "PolicyDocument": {"Statement": [allowed]}, "Roles": [{"Ref": "Role"}]}
+    posting = {
+        "Effect": "Allow",
+        "Action": "execute-api:ManageConnections",
+        "Resource": {"Fn::Sub": "arn:aws:execute-api:*:*:${Live}/v1/POST/@connections/*"},
+    }
+    policy = {"PolicyName": "p", "PolicyDocument": {"Statement": [allowed, posting]}, "Roles": [{"Ref": "Role"}]}
     role: dict[str, Any] = {"AssumeRolePolicyDocument": {"Statement": []}}
     made: dict[str, Any] = {
         "Role": {"Type": "AWS::IAM::Role", "Properties": role},
@@ -159,6 +164,26 @@ def messaging() -> dict[str, Any]:
                 },
             },
         },
+    }
+
+
+def second_reader() -> dict[str, Any]:
+    """Of the same stream: what the first one reads too, and changes of an item that nobody has seen."""
+    image = {"entity": {"S": ["event"]}, "shared": {"BOOL": [True]}}
+    patterns: list[dict[str, Any]] = [
+        {"eventName": ["INSERT"], "dynamodb": {"NewImage": image}},
+        {"eventName": ["MODIFY"], "dynamodb": {"NewImage": {"seen": {"BOOL": [False]}}}},
+    ]
+    return {
+        "MirrorMapping": {
+            "Type": "AWS::Lambda::EventSourceMapping",
+            "Properties": {
+                "EventSourceArn": imported("StreamArn"),
+                "FunctionName": {"Ref": "Mirror"},
+                "StartingPosition": "LATEST",
+                "FilterCriteria": {"Filters": [{"Pattern": json.dumps(pattern)} for pattern in patterns]},
+            },
+        }
     }
 
 
@@ -311,8 +336,56 @@ def api() -> dict[str, Any]:
     }
 
 
+def socket_api() -> dict[str, Any]:
+    """Routes as CDK writes them; `ask` and `$default` answer, `tell` has no response."""
+
+    def part(kind: str, **properties: Any) -> dict[str, Any]:
+        return {"Type": f"AWS::ApiGatewayV2::{kind}", "Properties": {"ApiId": {"Ref": "Live"}, **properties}}
+
+    def integration(function: str, **properties: Any) -> dict[str, Any]:
+        return part("Integration", IntegrationType="AWS_PROXY", IntegrationUri=invocation(function), **properties)
+
+    def route(key: str, name: str, **properties: Any) -> dict[str, Any]:
+        target = {"Fn::Join": ["", ["integrations/", {"Ref": name}]]}
+        return part("Route", RouteKey=key, Target=target, AuthorizationType="NONE", **properties)
+
+    answering = {"RouteResponseSelectionExpression": "$default"}
+    return {
+        "Live": {
+            "Type": "AWS::ApiGatewayV2::Api",
+            "Properties": {
+                "Name": "live",
+                "ProtocolType": "WEBSOCKET",
+                "RouteSelectionExpression": "$request.body.action",
+            },
+        },
+        "GreetIntegration": integration("Greet"),
+        "TalkIntegration": integration("Talk", TimeoutInMillis=5000),
+        "ConnectRoute": route("$connect", "GreetIntegration"),
+        "DisconnectRoute": route("$disconnect", "GreetIntegration"),
+        "TellRoute": route("tell", "TalkIntegration"),
+        "AskRoute": route("ask", "TalkIntegration", **answering),
+        "DefaultRoute": route("$default", "TalkIntegration", **answering),
+        **{
+            f"{name}Response": part("RouteResponse", RouteId={"Ref": f"{name}Route"}, RouteResponseKey="$default")
+            for name in ("Ask", "Default")
+        },
+        "LiveStage": part(
+            "Stage", StageName="v1", AutoDeploy=True, DefaultRouteSettings={"ThrottlingRateLimit": 10}
+        ),
+    }
+
+
 SERVICE: dict[str, Any] = {
-    "Resources": {**functions(), **messaging(), **machines(), **rules(), **api()},
+    "Resources": {
+        **functions(),
+        **messaging(),
+        **second_reader(),
+        **machines(),
+        **rules(),
+        **api(),
+        **socket_api(),
+    },
     "Outputs": {"QueueUrl": {"Value": {"Ref": "Queue"}}},
 }
 

@@ -67,6 +67,38 @@ def test_a_transaction_copies_no_table(it: sample.Sample) -> None:
     assert len(table.stream_shard.items) == 1
 
 
+def test_a_write_that_changes_nothing_leaves_no_record(it: sample.Sample) -> None:
+    """As in DynamoDB; moto would write one for each."""
+    put(it, "a", n=1)
+    put(it, "a", n=1)
+    update = {
+        "Key": {"pk": "a", "sk": "1"},
+        "UpdateExpression": "SET n = :n",
+        "ExpressionAttributeValues": {":n": 1},
+    }
+    it.table("Table").update_item(**update)
+    assert [record["eventName"] for record in records(it)] == ["INSERT"]
+
+
+def test_an_update_that_makes_an_item_leaves_one_record(it: sample.Sample) -> None:
+    """With the whole item; moto would write another before it, with the key alone."""
+    for _ in range(2):
+        it.table("Table").update_item(
+            Key={"pk": "a", "sk": "1"}, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1}
+        )
+    first, second = records(it)
+    assert (first["eventName"], first["dynamodb"]["NewImage"]["n"]) == ("INSERT", {"N": "1"})
+    assert (second["eventName"], second["dynamodb"]["NewImage"]["n"]) == ("MODIFY", {"N": "2"})
+    numbers = [int(record["dynamodb"]["SequenceNumber"]) for record in (first, second)]
+    assert numbers[0] < numbers[1]
+
+
+def records(it: sample.Sample) -> list[Event]:
+    shard = dynamodb_backends[ACCOUNT][REGION].tables[it.name("AWS::DynamoDB::Table", "Table")].stream_shard
+    assert shard is not None
+    return [item.record for item in shard.items]
+
+
 def test_messages_are_kept_for_the_retention_period(it: sample.Sample) -> None:
     """Four days by default; the faster check says the same as moto's."""
     it.queue("Dead").send("x")
@@ -90,3 +122,23 @@ def test_loopback_can_be_opened_on_request() -> None:
         socket.create_connection(server.getsockname(), timeout=1).close()
     with pytest.raises((pytest_socket.SocketConnectBlockedError, UserWarning)):
         socket.create_connection(("192.0.2.1", 80), timeout=1)
+
+
+def test_parts_belong_to_one_key(it: sample.Sample) -> None:
+    """Under another key, after they were dropped, or under an id that was made up there is no such upload."""
+    s3, bucket = it.client("s3"), it.bucket("Bucket")
+    upload_id = s3.create_multipart_upload(Bucket=bucket, Key="mine")["UploadId"]
+    place = {"Bucket": bucket, "Key": "mine", "UploadId": upload_id}
+    etag = s3.upload_part(**place, PartNumber=1, Body=b"x")["ETag"]
+    joined = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    for other in ({"Key": "theirs"}, {"UploadId": "none"}):
+        for act, options in (
+            (s3.upload_part, {"PartNumber": 1}),
+            (s3.complete_multipart_upload, {"MultipartUpload": joined}),
+            (s3.abort_multipart_upload, {}),
+        ):
+            with pytest.raises(ClientError, match="NoSuchUpload"):
+                act(**place | other, **options)
+    s3.complete_multipart_upload(**place, MultipartUpload=joined)
+    with pytest.raises(ClientError, match="NoSuchUpload"):
+        s3.complete_multipart_upload(**place, MultipartUpload=joined)

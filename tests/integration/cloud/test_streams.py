@@ -15,6 +15,12 @@ from tests.support.sample import names, put, raising
 Event = dict[str, Any]
 
 
+def changes(event: Event) -> list[str]:
+    """What happened to which partition key, for a batch of records."""
+    kinds = [record["eventName"] for record in event["Records"]]
+    return [f"{kind} {name}" for kind, name in zip(kinds, names(event), strict=True)]
+
+
 def test_only_records_that_match_the_filter_come_in_order(it: sample.Sample) -> None:
     """INSERT of an event; neither other items nor later changes."""
     seen: list[str] = []
@@ -190,3 +196,51 @@ def test_a_failing_stream_is_tried_again_later(it: sample.Sample) -> None:
     assert len(times) == 1
     it.settle(within=60)
     assert [round(when - times[0]) for when in times] == [0, 1, 3]
+
+
+def test_two_functions_read_one_stream(it: sample.Sample) -> None:
+    """Each its own way through it, with its own filters, any of which is enough."""
+    seen: dict[str, list[str]] = {"reader": [], "mirror": []}
+    it.scripts["reader"] = lambda event, context: seen["reader"].extend(changes(event))
+    it.scripts["mirror"] = lambda event, context: seen["mirror"].extend(changes(event))
+    it.pause("sample_mirror")
+    put(it, "both", entity="event", shared=True)
+    put(it, "one", entity="event")
+    put(it, "one", entity="event", seen=False)
+    put(it, "one", entity="event", seen=True)
+    it.settle()
+    assert seen == {"reader": ["INSERT both", "INSERT one"], "mirror": []}
+    it.resume()
+    it.settle()
+    assert seen["mirror"] == ["INSERT both", "MODIFY one"]
+
+
+def test_one_reader_that_fails_does_not_hold_up_the_other(it: sample.Sample) -> None:
+    """It is tried again on its own."""
+    seen: list[str] = []
+    it.scripts["mirror"] = raising
+    it.scripts["reader"] = lambda event, context: seen.extend(names(event))
+    put(it, "a", entity="event", shared=True)
+    put(it, "b", entity="event")
+    it.settle()
+    assert seen == ["a", "b"]
+    it.scripts["mirror"] = lambda event, context: seen.extend(names(event))
+    it.settle(within=10)
+    assert seen == ["a", "b", "a"]
+
+
+def test_what_a_reader_writes_into_its_own_table_comes_to_it_later(it: sample.Sample) -> None:
+    """In another batch, where its filter lets it through; it ends with what the filter does not."""
+    batches: list[list[str]] = []
+
+    def mirror(event: Event, context: Any) -> None:
+        batches.append(changes(event))
+        for key in names(event):
+            put(it, key, entity="event", shared=True, seen=len(batches) > 1)
+
+    it.scripts["mirror"] = mirror
+    put(it, "a", entity="event", shared=True)
+    put(it, "b", entity="event", shared=True)
+    it.settle()
+    assert batches == [["INSERT a", "INSERT b"], ["MODIFY a", "MODIFY b"]]
+    assert [item["seen"] for item in it.table("Table").scan()["Items"]] == [True, True]
