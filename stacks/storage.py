@@ -94,6 +94,7 @@ class StorageStack(Stack):
         read: Sequence[str] = (),
         write: Sequence[str] = (),
         delete: Sequence[str] = (),
+        abort: Sequence[str] = (),
     ) -> None:
         """Allow exactly this on objects below these prefixes, and to list the bucket.
 
@@ -102,7 +103,13 @@ class StorageStack(Stack):
         iam.Grant.add_to_principal(
             grantee=function, actions=["s3:ListBucket"], resource_arns=[self.data.bucket_arn]
         )
-        for action, prefixes in (("s3:GetObject", read), ("s3:PutObject", write), ("s3:DeleteObject", delete)):
+        granted = {
+            "s3:GetObject": read,
+            "s3:PutObject": write,
+            "s3:DeleteObject": delete,
+            "s3:AbortMultipartUpload": abort,
+        }
+        for action, prefixes in granted.items():
             if prefixes:
                 arns = [self.data.arn_for_objects(f"{prefix}*") for prefix in prefixes]
                 iam.Grant.add_to_principal(grantee=function, actions=[action], resource_arns=arns)

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from recado import _uploads
-from recado._calls import Calls
-from recado._following import Cursor, Following, Transport
+from recado._calls import Calls, Timer
+from recado._cursor import Cursor
+from recado._feed import Feed
+from recado._following import Following, Transport
 from recado._operations import iteration, operation
 from recado.errors import BadAnswer
 from recado.models import (
@@ -24,6 +26,8 @@ from recado.models import (
     JobFailed,
     JobStatus,
     JobSummary,
+    LiveTicket,
+    MultipartUpload,
     Pending,
     Record,
     Upload,
@@ -39,6 +43,7 @@ INLINE_BYTES = 256 * 1024
 
 PAGE = 100
 SECOND_LOOK_SECONDS = 1.0
+NOT_IN_TIME = "has not ended in time; it goes on"
 TEST_SECONDS = 40.0
 """The service holds the answer to a test of an endpoint for up to 25 s."""
 
@@ -100,7 +105,11 @@ class Operations:
         content_type: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> str:
-        """Upload a file; returns the `s3_key` to submit. `on_progress(sent, total)` counts bytes."""
+        """Upload a file; returns the `s3_key` to submit. `on_progress(sent, total)` counts bytes.
+
+        From 16 MiB on it goes in parts of some 8 MiB, four at a time, each tried again by itself. Progress never
+        goes back then, and a blocking client tells it from the threads that send, one at a time.
+        """
         return await self._upload(file, filename, content_type, on_progress)
 
     @operation
@@ -157,11 +166,11 @@ class Operations:
         Raises JobFailed or JobCanceled, unless `check` is False, and TimeUp after `timeout` seconds: the job
         goes on then.
         """
-        deadline = None if timeout is None else self._calls.io.clock() + timeout
+        timer = self._timer(job, timeout)
         found = await self._job(job) if isinstance(job, str) else job
         while not found.is_final:
             cursor = Cursor(found.job_id, found.sequence)
-            following = Following(self._calls, found, cursor, False, deadline, transport)
+            following = Following(self._calls, found, cursor, timer, False, transport)
             async with aclosing(following.events()) as events:
                 async for _ in events:
                     pass
@@ -185,16 +194,50 @@ class Operations:
         """The job's events from the one after number `after` on, as they happen, until it has ended.
 
         Each comes once and in order, however often the connection breaks. `on_delta` is called with what is too
-        fine for the log, such as pieces of a text that is being made; only a WebSocket carries those.
-        Raises TimeUp after `timeout` seconds.
+        fine for the log, such as pieces of a text that is being made; only a WebSocket carries those. A delta is
+        added to what was there, one with `is_snapshot` replaces it. Raises TimeUp after `timeout` seconds.
         """
-        deadline = None if timeout is None else self._calls.io.clock() + timeout
+        timer = self._timer(job, timeout)
         found = await self._job(job) if isinstance(job, str) else job
-        cursor = Cursor(found.job_id, after)
-        following = Following(self._calls, found, cursor, True, deadline, transport, on_delta)
+        following = Following(self._calls, found, Cursor(found.job_id, after), timer, True, transport, on_delta)
         async with aclosing(following.events()) as events:
             async for event in events:
                 yield event
+
+    @iteration
+    async def follow(
+        self,
+        kind: str = "document",
+        *,
+        on_connected: Callable[[], object] | None = None,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[JobEvent, None]:
+        """The events of all of your jobs of a kind, from now on, as they happen and without an end.
+
+        Each comes once, and those of one job in order. `on_connected` is called when events begin to flow, and
+        again after each break: a connection that ends is made anew, with growing pauses, for as long as it takes.
+        What happened in between to jobs that were seen before is told then. What can be missed is a job that
+        began in between, up to its next event: `jobs(kind=…)` lists all, and `events` has what is before the
+        first that you see. The last 10,000 jobs are remembered. With asyncio, who leaves the loop early closes it:
+        `async with contextlib.aclosing(client.follow()) as events`.
+
+        Needs `pip install 'recado[live]'`, else raises MissingExtra, and a key with the scope `jobs:read`.
+        Raises ConnectionFailed if the first connection does not come about in eight tries, ApiError where the
+        service refuses, and TimeUp after `timeout` seconds.
+        """
+        timer = Timer.of(self._calls.io, timeout, "the time for following is up")
+        async with aclosing(Feed(self._calls, kind, timer, on_connected).events()) as events:
+            async for event in events:
+                yield event
+
+    @operation
+    async def live_ticket(self) -> LiveTicket:
+        """A ticket that opens one WebSocket for all of your jobs, once and within a minute.
+
+        It is for handing on, to a browser for one: who has it needs no key. What can be said over the socket,
+        `docs/waiting.md` has.
+        """
+        return LiveTicket.of(await self._calls.json("POST", "/live/tickets"))
 
     @operation
     async def documents(self) -> tuple[Document, ...]:
@@ -225,6 +268,10 @@ class Operations:
         body: dict[str, Any] = {"query": query, "top_k": top_k, **_given({"filter": _given(wanted) or None})}
         return _items(await self._calls.json("POST", "/search", body=body), "hits", Hit)
 
+    def _timer(self, job: Job | str, timeout: float | None) -> Timer:
+        job_id = job if isinstance(job, str) else job.job_id
+        return Timer.of(self._calls.io, timeout, f"{job_id} {NOT_IN_TIME}")
+
     async def _job(self, job_id: str) -> Job:
         return Job.of(await self._calls.json("GET", f"/jobs/{quote(job_id, safe='')}"))
 
@@ -233,9 +280,14 @@ class Operations:
     ) -> str:
         with _uploads.opened(file, filename, content_type) as content:
             wanted = {"filename": content.name, "content_type": content.media_type, "size": content.size}
+            if content.size >= _uploads.PARTS_FROM_BYTES:
+                answer = await self._calls.json("POST", "/uploads", body={**wanted, "parts": True})
+                place = MultipartUpload.of(answer)
+                await _uploads.put_parts(self._calls, place, content, on_progress)
+                return place.s3_key
             slot = Upload.of(await self._calls.json("POST", "/uploads", body=wanted))
             await _uploads.put(self._calls, slot, content, on_progress)
-        return slot.s3_key
+            return slot.s3_key
 
 
 class WebhookOperations:

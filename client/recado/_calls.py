@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from recado import errors
 from recado._io import IO, Answer, Request
 from recado.cost import RETRYABLE
-from recado.errors import ApiError, BadAnswer, ConnectionFailed, RecadoError
+from recado.errors import ApiError, BadAnswer, ConnectionFailed, RecadoError, TimeUp
 
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
 RETRY_AFTER_MAX_SECONDS = 60.0
@@ -110,6 +110,32 @@ class Calls:
             return await self.io.send(request)
         except ConnectionFailed as error:
             return error
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """What is left of the time. `deadline`: by the clock of `io`, None for never. `regret`: what TimeUp says."""
+
+    io: IO
+    deadline: float | None
+    regret: str
+
+    @classmethod
+    def of(cls, io: IO, timeout: float | None, regret: str) -> Timer:
+        """Up in so many seconds, never if that is None."""
+        return cls(io, None if timeout is None else io.clock() + timeout, regret)
+
+    def left(self, seconds: float) -> float:
+        """So long, but not past the deadline. Raises TimeUp after it."""
+        if self.deadline is None:
+            return seconds
+        left = self.deadline - self.io.clock()
+        if left <= 0:
+            raise TimeUp(self.regret)
+        return min(seconds, left)
+
+    async def rest(self, seconds: float) -> None:
+        await self.io.sleep(self.left(seconds))
 
 
 def pause(tries: int, error: Exception | None = None) -> float:

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from recado import _listen, config, cost
-from recado._screen import Bars, Screen, clean, duration, facts, is_terminal, local_date, upload_bar
+from recado._screen import Bars, Screen, Typed, clean, duration, facts, is_terminal, local_date, upload_bar
 from recado.client import Recado
 from recado.errors import InvalidRequest, NotConfigured, RecadoError
 from recado.models import Delivery, Hit, Job, JobCanceled, JobFailed, JobStatus, Pending, Webhook
@@ -135,16 +135,49 @@ def watch(options: argparse.Namespace, screen: Screen) -> int:
 
 
 def _watch(client: Recado, job: Job, options: argparse.Namespace, screen: Screen) -> int:
-    watching = client.watch(job, after=options.after, timeout=options.timeout, transport=options.transport)
-    for event in watching:
-        if screen.as_json:
-            screen.json(event.raw)
-        elif screen.for_people:
-            screen.event(event, is_answer=True)
-        else:
-            screen.line(event.timestamp, event.sequence, event.event, facts(event.raw))
+    text = Typed(screen)
+    watching = client.watch(
+        job,
+        after=options.after,
+        timeout=options.timeout,
+        transport=options.transport,
+        on_delta=text.take,
+    )
+    with text:
+        for event in watching:
+            text.end_line()
+            if screen.as_json:
+                screen.json(event.raw)
+            elif screen.for_people:
+                screen.event(event, is_answer=True)
+            else:
+                screen.line(event.timestamp, event.sequence, event.event, facts(event.raw))
     _raise_unless_completed(client.job(job.job_id))
     return OK
+
+
+def follow(options: argparse.Namespace, screen: Screen) -> int:
+    """Every event of every job, until Ctrl-C."""
+    with _stoppable(), suppress(KeyboardInterrupt), _client(options) as client:
+        for event in client.follow(options.kind, on_connected=_Greeting(options.kind, screen)):
+            if screen.as_json:
+                screen.json(event.raw)
+            elif screen.for_people:
+                screen.event(event, is_answer=True, with_job=True)
+            else:
+                screen.line(event.timestamp, event.job_id, event.sequence, event.event, facts(event.raw))
+    return OK
+
+
+class _Greeting:
+    """What is noted when events begin to flow, and when they flow again."""
+
+    def __init__(self, kind: str, screen: Screen) -> None:
+        self._text, self._screen = f"Following all jobs of the kind {clean(kind)}. Ctrl-C ends it.", screen
+
+    def __call__(self) -> None:
+        self._screen.note((self._text, "dim"))
+        self._text = "Connected again."
 
 
 def status(options: argparse.Namespace, screen: Screen) -> int:

@@ -9,25 +9,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import util
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import httpx2
 
-from recado.errors import ConnectionFailed, RecadoError
+from recado.errors import ConnectionFailed, MissingExtra, RecadoError
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection as AsyncConnection
     from websockets.sync.client import ClientConnection as BlockingConnection
 
 T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, T]]
 CONNECT_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 1 << 20
-# The service has idle pings of its own, which every gateway passes on.
+# Pings are messages here: API Gateway counts no frames of the protocol itself as life.
 _SOCKET_OPTIONS: dict[str, Any] = {
     "open_timeout": CONNECT_SECONDS,
     "close_timeout": 1,
@@ -35,6 +48,12 @@ _SOCKET_OPTIONS: dict[str, Any] = {
     "max_size": MAX_MESSAGE_BYTES,
 }
 HAS_WEBSOCKETS = util.find_spec("websockets") is not None
+
+
+def need_websockets() -> None:
+    """Raises MissingExtra where there is no library for them."""
+    if not HAS_WEBSOCKETS:
+        raise MissingExtra("WebSockets need one more library: pip install 'recado[live]'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +98,9 @@ class IO(Protocol):
     async def send(self, request: Request) -> Answer: ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+    async def together(self, works: Sequence[Work[T]], *, at_once: int) -> list[T]:
+        """What each returns, in order. The first error is raised, and ends the others before it is."""
 
     def clock(self) -> float: ...
 
@@ -126,13 +148,31 @@ class BlockingIO:
         self._http = http or httpx2.Client()
 
     async def send(self, request: Request) -> Answer:
-        body = request.body() if callable(request.body) else request.body
+        body = _while_wanted(request.body()) if callable(request.body) else request.body
         with _http_errors():
             reply = self._http.request(content=body, **_arguments(request))
         return Answer(reply.status_code, reply.headers, reply.content)
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        if over := _over.get():
+            over.wait(seconds)
+            _raise_if_over()
+        else:
+            time.sleep(seconds)
+
+    async def together(self, works: Sequence[Work[T]], *, at_once: int) -> list[T]:
+        """In threads; those that run end at their next piece or pause."""
+        over = threading.Event()
+        with ThreadPoolExecutor(at_once) as pool:
+            begun = [pool.submit(_run_until, over, work) for work in works]
+            try:
+                for each in as_completed(begun):
+                    each.result()
+            except BaseException:
+                over.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return [each.result() for each in begun]
 
     def clock(self) -> float:
         return time.monotonic()
@@ -157,6 +197,30 @@ class BlockingIO:
 
     def close(self) -> None:
         self._http.close()
+
+
+class _Over(Exception):
+    """What runs beside this in another thread has failed: what asyncio calls being cancelled."""
+
+
+_over: ContextVar[threading.Event | None] = ContextVar("over", default=None)
+
+
+def _run_until(over: threading.Event, work: Work[T]) -> T:
+    _over.set(over)
+    return run(work())
+
+
+def _raise_if_over() -> None:
+    over = _over.get()
+    if over and over.is_set():
+        raise _Over
+
+
+def _while_wanted(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        _raise_if_over()
+        yield piece
 
 
 class _BlockingStream:
@@ -198,6 +262,20 @@ class AsyncIO:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def together(self, works: Sequence[Work[T]], *, at_once: int) -> list[T]:
+        gate = asyncio.Semaphore(at_once)
+
+        async def one(work: Work[T]) -> T:
+            async with gate:
+                return await work()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                begun = [group.create_task(one(work)) for work in works]
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [each.result() for each in begun]
 
     def clock(self) -> float:
         return time.monotonic()

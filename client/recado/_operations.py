@@ -8,7 +8,7 @@ returns the result, on one that stands on `Awaiting` a method to be awaited; typ
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from recado import _io
@@ -44,16 +44,16 @@ class operation(Generic[P, T]):  # noqa: N801 reads as the decorator that it is
 
 
 class iteration(Generic[P, T]):  # noqa: N801
-    def __init__(self, flow: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> None:
+    def __init__(self, flow: Callable[Concatenate[Any, P], AsyncGenerator[T, None]]) -> None:
         self.flow = flow
         self.__doc__ = flow.__doc__
 
     @overload
     def __get__(self, client: Blocking, owner: Any = None) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self, client: Awaiting, owner: Any = None) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: Awaiting, owner: Any = None) -> Callable[P, AsyncGenerator[T, None]]: ...
     @overload
-    def __get__(self, client: None, owner: Any = None) -> Callable[..., AsyncIterator[T]]: ...
+    def __get__(self, client: None, owner: Any = None) -> Callable[..., AsyncGenerator[T, None]]: ...
     def __get__(self, client: Any, owner: Any = None) -> Any:
         if client is None:
             return self.flow

@@ -29,7 +29,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from recado.models import JobEvent, JobStatus
+from recado.models import Delta, JobEvent, JobStatus
 
 STYLES = {
     "completed": "green",
@@ -107,15 +107,58 @@ class Screen:
             table.add_row(*(styled(field) for field in row))
         self.out.print(table, soft_wrap=False)
 
-    def event(self, event: JobEvent, *, is_answer: bool = False) -> None:
+    def event(self, event: JobEvent, *, is_answer: bool = False, with_job: bool = False) -> None:
         """One line for one event, on standard output if that is what was asked for."""
         name = (clean(event.event), STYLES.get(event.verb, "bold"))
-        show = self.say if is_answer else self.note
-        show((local_time(event.timestamp), "dim"), f"  {event.sequence:>4}  ", name, f"  {facts(event.raw)}")
+        show, about = self.say if is_answer else self.note, f"  {clean(event.job_id)}" if with_job else ""
+        show(
+            (local_time(event.timestamp), "dim"), about, f"  {event.sequence:>4}  ", name, f"  {facts(event.raw)}"
+        )
+
+    def write(self, text: str) -> None:
+        """As it is, at once and without an end of line."""
+        self.out.file.write(text)
+        self.out.file.flush()
 
     def _write(self, text: str) -> None:
-        self.out.file.write(text + "\n")
-        self.out.file.flush()
+        self.write(text + "\n")
+
+
+class Typed:
+    """A text as it is being made: in place for people, each piece of it as JSON for programs that want that."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._text = ""
+        self._is_open = False
+
+    def __enter__(self) -> Typed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_line()
+
+    def take(self, delta: Delta) -> None:
+        if self._screen.as_json:
+            kind = "snapshot" if delta.is_snapshot else "delta"
+            self._screen.json({"type": kind, "index": delta.index, "text": delta.text})
+        elif self._screen.for_people:
+            self._show(delta.text if delta.is_snapshot else self._text + delta.text)
+
+    def end_line(self) -> None:
+        if self._is_open:
+            self._screen.write("\n")
+        self._is_open = False
+
+    def _show(self, text: str) -> None:
+        """What is new of it; all of it on a line of its own where it has changed before that."""
+        known, self._text = self._text, text
+        if not text.startswith(known):
+            self.end_line()
+            known = ""
+        if added := clean(text[len(known) :]):
+            self._screen.write(added)
+            self._is_open = not added.endswith("\n")
 
 
 def clean(value: object) -> str:

@@ -118,6 +118,8 @@ def _job_commands(commands: Any) -> None:
     one.add_argument("job")
     one.add_argument("--after", type=int, default=0, metavar="N", help="leave out the first N")
     _waits(one)
+    one = _add(commands, "follow", do.follow, "show the events of all your jobs from now on; Ctrl-C ends it")
+    one.add_argument("--kind", default="document", help="of jobs (document)")
     _add(commands, "status", do.status, "show how a job stands").add_argument("job")
     one = _add(commands, "ls", do.ls, "list jobs, newest first")
     one.add_argument("--status", choices=["queued", "running", "completed", "failed", "canceled"])

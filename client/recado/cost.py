@@ -89,6 +89,10 @@ def polling_cost(
     for `hold`; `websocket`; `webhook`; and `server_guided`, a model of what Retry-After asks for where jobs of
     the kind `usual`ly take so long: the first look at 80 % of that, then one each 5 % or 30 s, whichever is more.
 
+    A WebSocket counts as one request. What it costs the service is by the minute and by the message: API Gateway
+    takes $0.25 for a million minutes of connection and $1.00 for a million messages of up to 32 KB, either way
+    (us-east-1, list price), and holds no function meanwhile.
+
     The first look comes one interval after the POST, whose answer has just said that the job is queued. Raises
     ValueError for what makes no sense.
     """

@@ -17,6 +17,7 @@
     │   └── JobCanceled
     ├── TimeUp (TimeoutError)        the job goes on, the waiting has ended
     ├── NotConfigured                no URL or no key was given
+    ├── MissingExtra (ImportError)   `websockets` is not installed
     └── VerificationError (ValueError)
         ├── MissingHeader            missing_header
         ├── MalformedHeader          malformed_header
@@ -119,6 +120,10 @@ class BadAnswer(RecadoError):
 
 class NotConfigured(RecadoError):
     """No URL or no key was given."""
+
+
+class MissingExtra(RecadoError, ImportError):
+    """What an optional dependency is needed for; the message says how to install it."""
 
 
 class TimeUp(RecadoError, TimeoutError):

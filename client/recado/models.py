@@ -200,11 +200,24 @@ class JobEvent(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Delta(Record):
-    """A piece of text while it is being made. A snapshot has all so far, for who comes late."""
+    """A piece of text while it is being made, number `index` of it; a snapshot has all through that number.
+
+    A snapshot replaces what was there: it comes to who comes late or has missed something, and where the text
+    is begun again. The last pieces may be missing; the whole text is in the job's result.
+    """
 
     index: int
     text: str
     is_snapshot: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveTicket(Record):
+    """Lets its bearer in once, until `expires_at`, to the WebSocket at `url`, which has the ticket in it."""
+
+    ticket: str = field(repr=False)
+    url: str = field(repr=False)
+    expires_at: str
 
 
 # ── documents ────────────────────────────────────────────────────────────────────────────────────────────
@@ -219,6 +232,27 @@ class Upload(Record):
     headers: Mapping[str, str]
     expires_at: str = ""
     curl: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadPart(Record):
+    """Where to PUT the part with this number, of this many bytes."""
+
+    number: int
+    size: int
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipartUpload(Record):
+    """Where to PUT the parts of a file, all but the last of `part_size` bytes."""
+
+    s3_key: str
+    upload_id: str
+    part_size: int
+    parts: tuple[UploadPart, ...]
+    expires_at: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,7 +165,8 @@ def _uploaded(request: JobRequest, owner: str) -> dict[str, Any]:
         raise InvalidRequest("This is not a key that POST /uploads gave you.", field="input.s3_key")
     found = dependencies().blobs.head(key)
     if found is None:
-        raise InvalidRequest("Nothing has been uploaded there yet. PUT the file first.", field="input.s3_key")
+        message = "There is no file yet. PUT the file first, and complete it if it goes in parts."
+        raise InvalidRequest(message, field="input.s3_key")
     size, etag = found
     if size > dependencies().config.max_upload_bytes:
         raise PayloadTooLarge(f"The file has {size} bytes, more than the limit.", field="input.s3_key")

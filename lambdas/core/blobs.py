@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from core import aws
-from core.errors import SourceNotFound
+from core.errors import Contended, InvalidRequest, SourceNotFound
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 MAX_KEYS_PER_DELETE = 1000  # https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObjects.html
+
+# https://docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html
+WRONG_PARTS = {"InvalidPart", "InvalidPartOrder", "EntityTooSmall"}
+OTHER_PARTS = "A part is not there, or has another ETag than you say. Upload it again, then complete again."
 
 
 def work_folder(job_id: str) -> str:
@@ -115,3 +119,53 @@ class Blobs:
             },
             ExpiresIn=seconds,
         )
+
+    def begin_parts(self, key: str, *, content_type: str) -> str:
+        """Begin an upload in parts, and return S3's id for it."""
+        answer = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, ContentType=content_type)
+        return answer["UploadId"]
+
+    def presign_part(self, key: str, s3_id: str, *, number: int, size: int, seconds: int) -> str:
+        """A URL that takes this part, of exactly this size. It may be sent again, until the parts are joined."""
+        return self._client.generate_presigned_url(
+            "upload_part",
+            Params={
+                "Bucket": self._bucket,
+                "Key": key,
+                "UploadId": s3_id,
+                "PartNumber": number,
+                "ContentLength": size,
+            },
+            ExpiresIn=seconds,
+        )
+
+    def join_parts(self, key: str, s3_id: str, etags: Sequence[str]) -> None:
+        """Make one object of the parts 1, 2, … with these ETags, and never a second one under the key.
+
+        Whether there is one then, `head` says: nothing happens where the upload is over, joined or dropped. Raises
+        InvalidRequest where S3 has other parts, and Contended where somebody else is just joining them.
+        """
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
+        try:
+            self._client.complete_multipart_upload(
+                Bucket=self._bucket,
+                Key=key,
+                UploadId=s3_id,
+                IfNoneMatch="*",
+                MultipartUpload={"Parts": parts},  # type: ignore[typeddict-item]
+            )
+        except ClientError as error:
+            if aws.code(error) in WRONG_PARTS:
+                raise InvalidRequest(OTHER_PARTS, field="parts") from error
+            if aws.code(error) == "ConditionalRequestConflict":
+                raise Contended("Another request is completing this upload.") from error
+            if aws.code(error) not in ("NoSuchUpload", "PreconditionFailed"):
+                raise
+
+    def drop_parts(self, key: str, s3_id: str) -> None:
+        """Remove what has come of an upload in parts, if there is anything of it."""
+        try:
+            self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=s3_id)
+        except ClientError as error:
+            if aws.code(error) != "NoSuchUpload":
+                raise

@@ -24,12 +24,13 @@ import requests
 
 from local import corpus
 from local.receiver import is_genuine
-from recado import AsyncRecado, Recado
+from recado import AsyncRecado, Recado, _uploads
 from recado.errors import Forbidden, TimeUp
 from recado.models import Delivery, Job, JobFailed
 from tests.e2e.conftest import System, wait_for
 from tests.e2e.sites import Site, site
 from tests.e2e.test_system import NOTE
+from tests.support import pdfs
 
 WAYS = ("sse", "long_poll", "poll")
 OWNER = "client"
@@ -252,6 +253,29 @@ def test_a_file_is_uploaded_indexed_and_found(client: Recado, recado: Run, tmp_p
     assert hit["document_id"] == "house.md"
     assert recado("search", "key", "--document", "house.md").stdout.split("\t")[1] == "house.md"
     assert {document.document_id for document in client.documents()} >= {"house.md", "pdb"}
+
+
+def test_a_large_file_goes_in_parts(system: System, client: Recado, key: str, recado: Run, tmp_path: Path) -> None:
+    """Three, joined to the very bytes by the async client, and by the command to a document that is found."""
+    pages = pdfs.document(pdfs.show("The lighthouse keeper counts ships."))
+    noise = pdfs.stream(random.Random(5).randbytes(_uploads.PARTS_FROM_BYTES))  # nothing refers to it
+    file, sent = tmp_path / "lighthouse.pdf", list[tuple[int, int]]()
+    file.write_bytes(pdfs.write(pages | {9: noise}))
+
+    async def upload() -> str:
+        async with AsyncRecado(client.url, key) as apart:
+            return await apart.upload(file, on_progress=lambda *both: sent.append(both))
+
+    s3_key = asyncio.run(upload())
+    assert sent == sorted(set(sent))
+    assert sent[-1] == (file.stat().st_size, file.stat().st_size)
+    found = system.client("s3").get_object(Bucket=system.outputs["DataBucket"], Key=s3_key)
+    assert found["Body"].read() == file.read_bytes()
+    assert found["ETag"].endswith('-3"')
+    (result,) = lines(recado("submit", file, "--wait", "--json"))
+    assert result["status"] == "completed"
+    (hit,) = client.search("Who counts the ships?", top_k=1, document_ids=["lighthouse.pdf"])
+    assert "lighthouse keeper" in hit.text
 
 
 def test_exit_codes_say_how_it_ended(client: Recado, recado: Run, tmp_path: Path) -> None:

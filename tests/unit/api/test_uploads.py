@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from api.uploads import _safe
 from core import ids
 from tests.support import presigned
+from tests.unit.conftest import forget
 from tests.unit.rest import Answer, problem
 
 Api = Callable[..., Answer]
@@ -138,3 +139,52 @@ def test_awkward_names(filename: str, safe: str) -> None:
 def test_scope(api: Api) -> None:
     """A place to upload needs the scope to write."""
     problem(api("POST", "/uploads", FILE, scopes="jobs:read"), 403, "forbidden")
+
+
+def test_parts(api: Api) -> None:
+    """An upload in parts has a place like any other, a URL for each part, and links for what comes after them."""
+    place = created(api, parts=True)
+    assert place["s3_key"].startswith("uploads/ana/upl_")
+    (part,) = place["parts"]
+    assert (part["number"], part["size"], place["part_size"]) == (1, 7, 7)
+    own = f"https://api.example.com/v1/uploads/{place['upload_id']}"
+    assert place["links"] == {"complete": f"{own}/complete", "abort": own}
+    assert not {"url", "headers", "curl", "method"} & set(place)
+
+
+def test_one_part_of_this_form(api: Api) -> None:
+    """A part's URL verifies with this length and method, and with nothing else, and for an hour."""
+    place, now = created(api, parts=True), datetime.now(UTC)
+    url = place["parts"][0]["url"]
+    presigned.check("PUT", url, {"Content-Length": "7"}, now)
+    for method, length, when in (
+        ("PUT", "8", now),
+        ("GET", "7", now),
+        ("PUT", "7", now + timedelta(hours=1, minutes=1)),
+    ):
+        with pytest.raises(presigned.Forbidden):
+            presigned.check(method, url, {"Content-Length": length}, when)
+    for changed in (url.replace("partNumber=1", "partNumber=2"), url.replace("uploadId=", "uploadId=x")):
+        with pytest.raises(presigned.Forbidden):
+            presigned.check("PUT", changed, {"Content-Length": "7"}, now)
+
+
+def test_the_largest_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the configuration allows at most is 63 parts, and an answer far below Lambda's 6 MB."""
+    monkeypatch.setenv("MAX_UPLOAD_BYTES", "524288000")
+    forget()
+    answer = api("POST", "/uploads", FILE | {"size": 524_288_000, "parts": True})
+    place = answer.json
+    assert [part["number"] for part in place["parts"]] == list(range(1, 64))
+    assert sum(part["size"] for part in place["parts"]) == 524_288_000
+    token = 2_000  # of the function's role, in each URL, which has none here
+    assert len(answer.body) + 63 * token < 600_000
+    assert len({part["url"] for part in place["parts"]}) == 63
+
+
+def test_scopes_of_parts(api: Api) -> None:
+    """Completing and giving up need the scope to write, too."""
+    upload_id = created(api, parts=True)["upload_id"]
+    done = {"parts": [{"number": 1, "etag": "e"}]}
+    problem(api("POST", f"/uploads/{upload_id}/complete", done, scopes="jobs:read"), 403, "forbidden")
+    problem(api("DELETE", f"/uploads/{upload_id}", scopes="jobs:read"), 403, "forbidden")

@@ -1,4 +1,4 @@
-"""A small service that follows the contract of waiting: one job with its log, told in every way over loopback.
+"""A small service that follows the contract of waiting: a job with its log, told in every way over loopback.
 
 It runs in a thread with a loop of its own, so that blocking clients can be tested too.
 """
@@ -10,15 +10,19 @@ import contextlib
 import json
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from itertools import groupby
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 
 JOB_ID = "job_01JTEST"
+ENVELOPE = ("event", "event_id", "job_id", "sequence", "timestamp")
 FINAL = ("indexed", "failed", "canceled")
 STATUS = {"indexed": "completed", "failed": "failed", "canceled": "canceled"}
 
@@ -29,27 +33,46 @@ def payloads(count: int, *, ending: str = "indexed") -> list[dict[str, Any]]:
     return [payload(number, verb) for number, verb in enumerate([*verbs, ending], 1)]
 
 
-def payload(number: int, verb: str) -> dict[str, Any]:
+def payload(number: int, verb: str, job_id: str = JOB_ID) -> dict[str, Any]:
     facts = {"stage": "embed", "done": number, "total": 99} if verb == "progressed" else {}
     return {
         "event": f"document.{verb}",
         "event_id": f"evt_{number}",
-        "job_id": JOB_ID,
+        "job_id": job_id,
         "sequence": number,
         "timestamp": f"2026-11-29T08:00:{number % 60:02}.000Z",
         **facts,
     }
 
 
+def packed(events: list[dict[str, Any]], most: int, too_large: set[int]) -> Iterator[dict[str, Any]]:
+    """Messages of so many events of one job at most; of what is too large only the envelope."""
+    for _, group in groupby(events, key=lambda event: event["job_id"]):
+        told = [cut_down(event) if event["sequence"] in too_large else event for event in group]
+        for start in range(0, len(told), most):
+            yield {"type": "events", "events": told[start : start + most]}
+
+
+def cut_down(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: event[name] for name in ENVELOPE} | {"truncated": True}
+
+
 @dataclass
 class Service:
-    """`cuts`: for each connection after how many bytes (or messages) it breaks, None for never.
+    """`cuts`: for each connection after how many bytes it breaks (a WebSocket's after its handshake), or None.
 
-    `ways`: what works. `repeats`, `skips`: what is pushed again, and what is not. `replies`: status and body of
+    `ways`: what works. `repeats`, `skips`: what is pushed again, and what is not. `pack`: events to a message of a
+    WebSocket, `too_large`: those of which it carries the envelope alone, by number. `others`: the logs of other
+    jobs. `extra`: messages after the first replay, `then`: what happens after those. `replies`: status and body of
     what has nothing to do with waiting, by `METHOD /path`.
     """
 
     log: list[dict[str, Any]] = field(default_factory=list)
+    others: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    pushed: list[dict[str, Any]] = field(default_factory=list)
+    tickets: set[str] = field(default_factory=set)
+    pack: int = 1
+    too_large: set[int] = field(default_factory=set)
     hold: float = 0.2
     retry_after: str | None = None
     ways: frozenset[str] = frozenset({"websocket", "sse", "long_poll", "poll"})
@@ -59,6 +82,7 @@ class Service:
     requests: list[str] = field(default_factory=list)
     heard: list[dict[str, Any]] = field(default_factory=list)
     extra: list[dict[str, Any]] = field(default_factory=list)
+    then: list[dict[str, Any]] = field(default_factory=list)
     replies: dict[str, tuple[int, Any]] = field(default_factory=dict)
     bodies: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -76,13 +100,18 @@ class Service:
     def append(self, *events: dict[str, Any]) -> None:
         """From any thread."""
 
-        async def add() -> None:
-            async with self._changed:
-                self.log = [*self.log, *events]
-                self._changed.notify_all()
-
         assert self._loop
-        asyncio.run_coroutine_threadsafe(add(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._add(events), self._loop).result(5)
+
+    async def _add(self, events: Iterable[dict[str, Any]]) -> None:
+        async with self._changed:
+            for event in events:
+                self.log_of(event["job_id"]).append(event)
+                self.pushed.append(event)
+            self._changed.notify_all()
+
+    def log_of(self, job_id: str) -> list[dict[str, Any]]:
+        return self.log if job_id == JOB_ID else self.others.setdefault(job_id, [])
 
     @property
     def status(self) -> str:
@@ -144,6 +173,11 @@ class Service:
             return await self.tell_status(reply, query, headers)
         if headers.get("authorization") != "Bearer rk_test":
             return await reply.json(401, {"type": "urn:recado:problem:unauthorized", "status": 401})
+        job_id = path.removeprefix("/v1/jobs/").partition("/")[0]
+        if job_id in self.others and path.endswith("/events"):
+            return await reply.json(200, {"events": self.others[job_id][int(query.get("after", 0)) :]})
+        if path == "/v1/live/tickets":
+            return await reply.json(201, self.ticket())
         match path.removeprefix(f"/v1/jobs/{JOB_ID}"):
             case "":
                 return await reply.json(200, self.view())
@@ -197,54 +231,108 @@ class Service:
 
     # ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────
 
+    def ticket(self) -> dict[str, Any]:
+        ticket = f"tk_{len(self.requests)}"
+        self.tickets.add(ticket)
+        url = f"{self.live.partition('?')[0]}?ticket={ticket}"
+        return {"ticket": ticket, "url": url, "expires_at": "2026-11-29T08:01:00.000Z"}
+
+    def admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Refuse the handshake of who has neither the job's link nor a ticket that was not used before."""
+        query = parse_qs(urlsplit(request.path).query)
+        self.requests.append("WS")
+        ticket = query.get("ticket", [""])[0]
+        if "websocket" in self.ways and (query.get("token") == ["t"] or ticket in self.tickets):
+            self.tickets.discard(ticket)
+            return None
+        return connection.respond(HTTPStatus.FORBIDDEN, "")
+
     async def talk(self, connection: ServerConnection) -> None:
         assert connection.request
         query = parse_qs(urlsplit(connection.request.path).query)
-        self.requests.append("WS")
-        line = _Line(connection, self._next_cut())
-        if query.get("token") != ["t"] or "websocket" not in self.ways:
-            return await connection.close(4403, "the token is not valid")
-        after = int(query.get("after", ["0"])[0])
-        with contextlib.suppress(_Cut, ConnectionClosed):
-            pushing = asyncio.create_task(self.push(line, after))
+        cut = self._next_cut()
+        if cut is not None:
+            connection.transport = _Cutting(connection.transport, cut)  # type: ignore[assignment]
+        line = _Line(connection)
+        with contextlib.suppress(ConnectionClosed):
+            after = int(query.get("after", ["0"])[0])
+            pushing = asyncio.create_task(self.push(line, after)) if "token" in query else None
             try:
                 await self.listen(line)
             finally:
-                pushing.cancel()
-                with contextlib.suppress(asyncio.CancelledError, _Cut):
-                    await pushing
-        return None
+                for task in (pushing, *line.following.values()):
+                    await _ended(task)
 
     async def push(self, line: _Line, after: int) -> None:
         await self.replay(line, after)
         known = len(self.log)
         for message in self.extra:
             await line.say(message)
+        then, self.then = self.then, []
+        await self._add(then)
         while True:
             await self.until_more(known, 60)
-            async for event in self.sent(known, lambda: 0):
-                await line.say({"type": "event", "event": event})
+            events = [event async for event in self.sent(known, lambda: 0)]
             known = len(self.log)
+            for message in packed(events, self.pack, self.too_large):
+                await line.say(message)
+            await line.say({"type": "ping"})
+
+    async def push_all(self, line: _Line, known: int) -> None:
+        """What happens to any job from now on."""
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: len(self.pushed) > known)  # noqa: B023 asked at once
+            events = [event for event in self.pushed[known:] for _ in range(1 + self.repeats)]
+            known = len(self.pushed)
+            for message in packed(events, self.pack, self.too_large):
+                await line.say(message)
 
     async def replay(self, line: _Line, after: int) -> None:
         """All that is missing, some of it twice, and then where the log stands."""
-        for event in list(self.log[after:]):
-            for _ in range(1 + self.repeats):
-                await line.say({"type": "event", "event": event})
-        await line.say({"type": "subscribed", "job_id": JOB_ID, "sequence": len(self.log)})
+        events = [event for event in self.log[after:] for _ in range(1 + self.repeats)]
+        last = len(self.log)
+        for message in packed(events, self.pack, self.too_large):
+            await line.say(message)
+        await line.say({"type": "subscribed", "job_id": JOB_ID, "sequence": last})
 
     async def listen(self, line: _Line) -> None:
         async for text in line.connection:
             message = json.loads(text)
             self.heard.append(message)
-            if message["action"] == "ping":
-                await line.say({"type": "pong"})
-            else:
-                await self.replay(line, message["after"])
+            match message:
+                case {"action": "ping"}:
+                    await line.say({"type": "pong"})
+                case {"action": "subscribe", "job_id": _, "after": after}:
+                    await self.replay(line, after)
+                case {"action": "follow", "kind": "document"}:
+                    line.following["document"] = asyncio.create_task(self.push_all(line, len(self.pushed)))
+                    await line.say({"type": "following", "kind": "document"})
+                case _:
+                    await line.say({"type": "error", "code": "invalid_request", "message": "choose from document"})
 
 
-class _Cut(Exception):
-    """The connection is gone."""
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    if task:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, ConnectionClosed):
+            await task
+
+
+class _Cutting:
+    """A transport that carries so many bytes, and then the line goes dead without a word."""
+
+    def __init__(self, transport: Any, left: int) -> None:
+        self._transport, self._left = transport, left
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data[: max(self._left, 0)])
+        self._left -= len(data)
+        if self._left < 0:
+            self._transport.abort()
 
 
 @dataclass
@@ -282,16 +370,10 @@ class _Reply:
 @dataclass
 class _Line:
     connection: ServerConnection
-    cut: int | None
+    following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def say(self, message: dict[str, Any]) -> None:
-        if self.cut is not None:
-            self.cut -= 1
-            if self.cut < 0:
-                self.connection.transport.abort()
-                raise _Cut
-        with contextlib.suppress(Exception):
-            await self.connection.send(json.dumps(message))
+        await self.connection.send(json.dumps(message))
 
 
 @contextlib.contextmanager
@@ -303,7 +385,15 @@ def running() -> Iterator[Service]:
     async def main() -> None:
         async with (
             await asyncio.start_server(service.answer, "127.0.0.1", 0) as http,
-            serve(service.talk, "127.0.0.1", 0, ping_interval=None, close_timeout=0.1) as live,
+            serve(
+                service.talk,
+                "127.0.0.1",
+                0,
+                process_request=service.admit,
+                compression=None,
+                ping_interval=None,
+                close_timeout=0.1,
+            ) as live,
         ):
             service.url = f"http://127.0.0.1:{_port(http)}/v1"
             service.live = f"ws://127.0.0.1:{_port(live)}/v1?token=t"

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ import pytest
 from rich.console import Console
 
 from recado import _commands, _listen, _screen, cli
-from recado._screen import Bars, Screen, clean
-from recado.models import JobEvent, JobStatus
+from recado._api import Operations
+from recado._screen import Bars, Screen, Typed, clean
+from recado.client import Recado
+from recado.models import Delta, JobEvent, JobStatus
 from tests.unit.client.service import JOB_ID, Service, payload, payloads
 
 pytestmark = [pytest.mark.enable_socket, pytest.mark.usefixtures("quick")]
@@ -196,6 +199,102 @@ def test_watch_shows_people_lines(run: Any, person: None) -> None:
     code, out, err = run("watch", JOB_ID, "--after", "7")
     assert (code, err) == (0, "")
     assert re.fullmatch(r"\d\d:\d\d:\d\d +8  document\.indexed *\n", out)
+
+
+def type_text(service: Service) -> None:
+    """Let a job's text be made when it is watched, and its last event come after it."""
+    *before, last = payloads(4)
+    said = [("snapshot", 4, "Once upon"), ("delta", 5, " a\x1b[2J"), ("delta", 6, " time")]
+    extra = [{"type": kind, "job_id": JOB_ID, "index": index, "text": text} for kind, index, text in said]
+    service.reset(before, extra=extra, then=[last])
+
+
+def test_watch_types_a_text(run: Any, at: Service, person: None) -> None:
+    """People see a text grow where it stands, and no control character of it; events keep lines of their own."""
+    type_text(at)
+    _, out, _ = run("watch", JOB_ID)
+    lines = out.splitlines()
+    assert lines[3] == "Once upon a\N{REPLACEMENT CHARACTER}[2J time"
+    assert [bool(re.search("document", line)) for line in lines] == [True, True, True, False, True]
+
+
+def test_watch_gives_pieces_to_programs(run: Any, at: Service) -> None:
+    """With --json each piece of a text is a line with a `type`; lines with tabs are events alone."""
+    type_text(at)
+    _, out, _ = run("watch", JOB_ID, "--json")
+    pieces = [line for line in map(json.loads, out.splitlines()) if "type" in line]
+    assert [(piece["type"], piece["index"]) for piece in pieces] == [("snapshot", 4), ("delta", 5), ("delta", 6)]
+    type_text(at)
+    assert len(run("watch", JOB_ID)[1].splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("deltas", "shown"),
+    [
+        ([("ab", False), ("c", False)], "abc\n"),
+        ([("ab", False), ("abc", True)], "abc\n"),
+        ([("ab", False), ("x", True), ("y", False)], "ab\nxy\n"),
+        ([("ab\n", False)], "ab\n"),
+        ([], ""),
+    ],
+)
+def test_a_text_stays_in_place(person: None, deltas: list[tuple[str, bool]], shown: str) -> None:
+    """A snapshot adds what is new; a text that was begun again is shown on another line."""
+    out = io.StringIO()
+    with Typed(Screen(out=Console(file=out))) as text:
+        for piece, is_snapshot in deltas:
+            text.take(Delta.of({"index": 1, "text": piece, "is_snapshot": is_snapshot}))
+    assert out.getvalue() == shown
+
+
+@pytest.fixture
+def followed(at: Service, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Two events of two jobs that happen when all are followed, and Ctrl-C after them."""
+    events = [payload(1, "started", "job_a"), payload(1, "indexed", "job_b")]
+    whole = vars(Operations)["follow"]
+
+    def follow(client: Recado, kind: str, *, on_connected: Callable[[], object]) -> Iterator[JobEvent]:
+        def connected() -> None:
+            on_connected()
+            at.append(*events)
+
+        yield from islice(whole.__get__(client)(kind, on_connected=connected), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recado, "follow", follow)
+    return events
+
+
+def test_follow_gives_lines(run: Any, followed: list[dict[str, Any]]) -> None:
+    """Events of all jobs are fields with tabs between, or JSON; Ctrl-C is how it ends, so the exit code is 0."""
+    code, out, err = run("follow")
+    assert (code, "Following all jobs of the kind document." in err) == (0, True)
+    assert [line.split("\t")[1:] for line in out.splitlines()] == [
+        ["job_a", "1", "document.started", ""],
+        ["job_b", "1", "document.indexed", ""],
+    ]
+    code, out, _ = run("follow", "--json")
+    assert (code, [json.loads(line) for line in out.splitlines()]) == (0, followed)
+
+
+def test_follow_shows_people_lines(run: Any, followed: list[dict[str, Any]], person: None) -> None:
+    """People see which job it is."""
+    code, out, _ = run("follow", "--kind", "document")
+    assert code == 0
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  job_a +1  document\.started *", out.splitlines()[0])
+
+
+def test_follow_says_which_kinds_there_are(run: Any, at: Service) -> None:
+    """A kind that there is not is refused."""
+    code, _, err = run("follow", "--kind", "sonnet")
+    assert (code, "choose from document" in err) == (1, True)
+
+
+def test_follow_ends_on_a_terminal(at: Service) -> None:
+    """On a terminal Ctrl-C ends it without a complaint."""
+    at.reset([])
+    code, screen = on_terminal(["follow"], until="Ctrl-C ends it.")
+    assert (code, "Traceback" in screen) == (0, False)
 
 
 def test_status_gives_a_line(run: Any) -> None:

@@ -172,6 +172,12 @@ CALLS: list[tuple[Act, Any, str, Any]] = [
         "POST /v1/jobs",
         {"kind": "completion", "input": {"prompt": "Why?"}},
     ),
+    (
+        lambda c: c.live_ticket(),
+        (201, {"ticket": "t", "url": "wss://live?ticket=t", "expires_at": "2026-11-29T08:01:00Z"}, {}),
+        "POST /v1/live/tickets",
+        None,
+    ),
     (lambda c: c.documents(), {"documents": [DOCUMENT]}, "GET /v1/documents", None),
     (lambda c: c.document("a/b"), DOCUMENT, "GET /v1/documents/a%2Fb", None),
     (lambda c: c.delete_document("a/b"), (204, "", {}), "DELETE /v1/documents/a%2Fb", None),
@@ -245,7 +251,7 @@ def test_calls_are_what_the_api_asks_for(
 def test_every_operation_is_tried() -> None:
     """No method of the clients is missing from the tests above, or from those of waiting and uploading."""
     source = Path(__file__).read_text(encoding="utf-8")
-    elsewhere = {"wait", "watch"}
+    elsewhere = {"wait", "watch", "follow"}
     for group, prefix in ((Operations, "c"), (WebhookOperations, r"c\.webhooks")):
         names = {name for name, value in vars(group).items() if hasattr(value, "flow")} - elsewhere
         assert {name for name in names if not re.search(rf"{prefix}\.{name}\(", source)} == set()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from api import openapi
 from core import models as core
 from core.webhooks import models as hooks
-from recado import _following, _screen, models
+from recado import _feed, _following, _screen, models
 from recado.models import Record
 from tests.unit.client.test_client import CALLS
 
@@ -21,7 +21,10 @@ PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
     (models.Job, core.JobAccepted),
     (models.Progress, core.Progress),
     (models.Failure, core.Failure),
+    (models.LiveTicket, core.LiveTicket),
     (models.Upload, core.Upload),
+    (models.MultipartUpload, core.MultipartUpload),
+    (models.UploadPart, core.UploadPart),
     (models.Document, core.DocumentView),
     (models.Hit, core.SearchHit),
     (models.Webhook, hooks.WebhookWithSecret),
@@ -73,12 +76,15 @@ def test_bodies_are_accepted() -> None:
     assert {line for line, _ in bodies} == set(accepting)
     for line, body in bodies:
         accepting[line].model_validate(body)
-    core.UploadRequest.model_validate({"filename": "a.md", "content_type": "text/plain; charset=utf-8", "size": 4})
+    upload = {"filename": "a.md", "content_type": "text/plain; charset=utf-8", "size": 4}
+    for said in ({}, {"parts": True}):
+        core.UploadRequest.model_validate(upload | said)
+    core.CompleteRequest.model_validate({"parts": [{"number": 1, "etag": '"e"'}]})
     core.JobRequest.model_validate(next(body for _, _, line, body in CALLS if line == "POST /v1/jobs"))
 
 
 def test_what_goes_on_goes_on() -> None:
-    """No event that ends a job of any kind is taken for one that does not; the stages know every step."""
+    """It is known of each event whether a job goes on after it; the stages know every step."""
     from core import events
 
     final = {name.partition(".")[2] for kind in events.KINDS for name in events.final_names(kind)}
@@ -86,3 +92,5 @@ def test_what_goes_on_goes_on() -> None:
     assert not final & set(_screen.NEXT_STAGE)
     steps = {verb for kind in events.KINDS for verb in events.STEPS[kind]} - final
     assert steps <= _following.NOT_FINAL
+    assert final <= _feed.FINAL
+    assert not _feed.FINAL & _following.NOT_FINAL

@@ -7,16 +7,17 @@ import json
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recado import AsyncRecado, Recado, _api, _following, _io
+from recado import AsyncRecado, Recado, _api, _following, _io, _live
 from recado.cost import poll_with_backoff
 from recado.errors import ConnectionFailed, NotFound, TimeUp, Unauthorized
-from recado.models import Delta, JobCanceled, JobFailed
+from recado.models import JobCanceled, JobFailed
 from tests.unit.client.service import JOB_ID, Service, payload, payloads
 
 pytestmark = [pytest.mark.enable_socket, pytest.mark.usefixtures("quick")]
@@ -83,6 +84,8 @@ def troubles(draw: st.DrawFn) -> dict[str, Any]:
         "cuts": draw(st.lists(st.none() | st.integers(0, 900), max_size=8)),
         "repeats": draw(st.integers(0, 2)),
         "skips": draw(st.sets(st.integers(1, count - 1), max_size=3)),
+        "pack": draw(st.integers(1, 5)),
+        "too_large": draw(st.sets(st.integers(1, count), max_size=2)),
     }
 
 
@@ -93,19 +96,16 @@ def troubles(draw: st.DrawFn) -> dict[str, Any]:
 def test_nothing_is_lost_and_nothing_comes_twice(
     service: Service, monkeypatch: pytest.MonkeyPatch, way: Any, asynchronous: bool, trouble: dict[str, Any]
 ) -> None:
-    """Connections cut at any byte, repeated and skipped pushes: every event comes once and in order."""
+    """Connections cut at any byte, repeated, skipped, packed and cut down pushes: each event once and in order."""
     monkeypatch.setattr(_following, "GAP_SECONDS", 0.0)
     log = payloads(trouble["count"])
-    # A WebSocket is cut after some messages rather than bytes.
-    scale = 60 if way in ("auto", "websocket") else 1
-    cuts = deque([None, *(cut if cut is None else cut // scale for cut in trouble["cuts"])])
     service.reset(
         log[: trouble["first"]],
         hold=0.05,
         retry_after="0",
-        cuts=cuts,
-        repeats=trouble["repeats"],
-        skips=set(trouble["skips"]),
+        cuts=deque([None, *trouble["cuts"]]),
+        **{name: trouble[name] for name in ("repeats", "pack")},
+        **{name: set(trouble[name]) for name in ("skips", "too_large")},
     )
     writer = threading.Thread(target=write, args=(service, log[trouble["first"] :]))
     writer.start()
@@ -256,7 +256,7 @@ def test_without_the_extra_events_are_streamed(
     client: Recado, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So they are where `websockets` is not installed."""
-    monkeypatch.setattr(_following, "HAS_WEBSOCKETS", False)
+    monkeypatch.setattr(_io, "HAS_WEBSOCKETS", False)
     numbers(client)
     assert paths(service) == ["", "/events"]
 
@@ -355,8 +355,8 @@ def test_a_lost_push_is_asked_for(client: Recado, service: Service) -> None:
 
 def test_silence_is_pinged_into(client: Recado, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quiet line is tested with pings, and now and then a replay is asked for in case that a push was lost."""
-    monkeypatch.setattr(_following, "PING_SECONDS", 0.02)
-    monkeypatch.setattr(_following, "SILENCES_PER_REPLAY", 3)
+    monkeypatch.setattr(_live, "PING_SECONDS", 0.02)
+    monkeypatch.setattr(_live, "SILENCES_PER_REPLAY", 3)
     *before, last = service.log
     service.reset(before)
     timer = threading.Timer(0.3, service.append, [last])
@@ -397,76 +397,26 @@ def test_the_last_event_may_come_after_the_status(
     assert seen == [1, 2, 3, 4]
 
 
-class Memory:
-    """A socket that says these messages, and nothing where there is None."""
-
-    def __init__(self, *messages: Any) -> None:
-        self.said: list[Any] = []
-        self._messages = iter(messages)
-
-    async def receive(self, seconds: float) -> str | None:
-        message = next(self._messages)
-        return None if message is None else json.dumps(message)
-
-    async def send(self, text: str) -> None:
-        self.said.append(json.loads(text))
+def write_when(service: Service, is_time: Callable[[], bool], event: dict[str, Any]) -> None:
+    end = time.monotonic() + 20
+    while not is_time() and time.monotonic() < end:
+        time.sleep(0.01)
+    service.append(event)
 
 
-def heard(socket: Memory, count: int) -> list[int]:
-    """The events in the next messages."""
-    line = _following._Line(socket, _following.Cursor(JOB_ID))
-
-    async def hear() -> list[int]:
-        messages = [await line.receive(1) for _ in range(count)]
-        events = [await line.take(message) for message in messages if message]
-        return [event.sequence for event in events if event]
-
-    return asyncio.run(hear())
-
-
-def pushed(number: int) -> dict[str, Any]:
-    return {"type": "event", "event": payload(number, "progressed")}
-
-
-def subscribed(number: int) -> dict[str, Any]:
-    return {"type": "subscribed", "job_id": JOB_ID, "sequence": number}
-
-
-def test_a_dead_line_is_noticed() -> None:
-    """Where not even a ping is answered, the line is dead."""
-    socket = Memory(pushed(1), None, {"type": "pong"}, None, None)
-    with pytest.raises(ConnectionFailed, match="silent"):
-        heard(socket, 5)
-    assert socket.said == [{"action": "ping"}, {"action": "ping"}]
-
-
-def test_a_replay_that_lacks_events_is_a_failure() -> None:
-    """A log that never gets whole is not asked for for ever."""
-    with pytest.raises(_following.Gap):
-        heard(Memory(subscribed(5), subscribed(5)), 2)
-
-
-def test_a_push_that_overtakes_a_replay_is_asked_for() -> None:
-    """An event that came too early, while a replay ran, is asked for when the replay has ended without it."""
-
-    socket = Memory(pushed(3), pushed(1), subscribed(1))
-    assert heard(socket, 3) == [1]
-    assert socket.said == [{"action": "subscribe", "job_id": JOB_ID, "after": 1}]
-
-
-def test_pieces_are_told_beside_the_log(client: Recado, service: Service) -> None:
-    """Deltas and the snapshot for who comes late go to `on_delta`; the events stay what they are."""
-    pieces: list[Delta] = []
+def test_a_line_that_is_quiet_and_ends_has_worked(
+    client: Recado, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections end after two hours at most: one that was held till then is made again, not given up."""
+    monkeypatch.setattr(_live, "PING_SECONDS", 0.04)
     *before, last = service.log
-    service.reset(
-        before,
-        extra=[
-            {"type": "snapshot", "job_id": JOB_ID, "index": 4, "text": "Once upon"},
-            {"type": "delta", "job_id": JOB_ID, "index": 5, "text": " a time"},
-        ],
+    subscribed = len(json.dumps({"type": "subscribed", "job_id": JOB_ID, "sequence": len(before)})) + 2
+    breaks = 2 * _following.PATIENCE_WITH_NEW
+    service.reset(before, cuts=deque([None, *[subscribed + 20, None, None] * breaks]))
+    writer = threading.Thread(
+        target=write_when, args=(service, lambda: service.requests.count("WS") > breaks, last)
     )
-    timer = threading.Timer(0.1, service.append, [last])
-    timer.start()
-    assert numbers(client, transport="websocket", on_delta=pieces.append) == [1, 2, 3, 4, 5, 6, 7, 8]
-    timer.join()
-    assert [(piece.text, piece.is_snapshot) for piece in pieces] == [("Once upon", True), (" a time", False)]
+    writer.start()
+    assert client.wait(JOB_ID).status == "completed"
+    writer.join()
+    assert "/events" not in paths(service)

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from core import blobs as module
 from core.blobs import Blobs
-from core.errors import SourceNotFound
+from core.errors import Contended, InvalidRequest, SourceNotFound
 from tests.support.calls import Calls
 from tests.support.clock import Clock
 
@@ -134,3 +134,75 @@ def test_presigned_for_the_region(blobs: Blobs) -> None:
     """The URL's host is the region's own: the global one redirects to it, and the signature is for one host."""
     url = urlsplit(blobs.presign_put("uploads/ana/1", content_type="a/b", size=1, seconds=60))
     assert url.netloc == "data.s3.eu-west-1.amazonaws.com"
+
+
+def test_presigned_part(blobs: Blobs) -> None:
+    """The length is signed, with the upload and the number that the URL names."""
+    url = urlsplit(blobs.presign_part("uploads/ana/1", "id", number=2, size=7, seconds=60))
+    query = parse_qs(url.query)
+    assert query["X-Amz-SignedHeaders"] == ["content-length;host"]
+    assert (query["uploadId"], query["partNumber"], query["X-Amz-Expires"]) == (["id"], ["2"], ["60"])
+    assert (url.netloc, url.path) == ("data.s3.eu-west-1.amazonaws.com", "/uploads/ana/1")
+
+
+def sent(s3: Any, upload_id: str, *parts: bytes) -> list[str]:
+    place = {"Bucket": "data", "Key": "k", "UploadId": upload_id}
+    return [s3.upload_part(**place, PartNumber=n, Body=part)["ETag"] for n, part in enumerate(parts, 1)]
+
+
+def test_parts_are_joined(blobs: Blobs, s3: Any) -> None:
+    """Of the type that was said at the beginning; again changes nothing, and so does dropping them."""
+    upload_id = blobs.begin_parts("k", content_type="text/csv")
+    etags = sent(s3, upload_id, b"a" * 5_242_880, b"b")
+    assert blobs.head("k") is None
+    for _ in range(2):
+        blobs.join_parts("k", upload_id, etags)
+        assert blobs.get("k") == b"a" * 5_242_880 + b"b"
+        blobs.drop_parts("k", upload_id)
+    assert s3.head_object(Bucket="data", Key="k")["ContentType"] == "text/csv"
+
+
+def test_parts_are_dropped(blobs: Blobs, s3: Any) -> None:
+    """As often as one likes; then there is nothing to join."""
+    upload_id = blobs.begin_parts("k", content_type="text/csv")
+    etags = sent(s3, upload_id, b"a")
+    blobs.drop_parts("k", upload_id)
+    blobs.drop_parts("k", upload_id)
+    blobs.join_parts("k", upload_id, etags)
+    assert blobs.head("k") is None
+
+
+def test_an_object_that_is_there_stays(blobs: Blobs, s3: Any) -> None:
+    """Parts do not replace what has come under their key in the meantime."""
+    upload_id = blobs.begin_parts("k", content_type="text/csv")
+    etags = sent(s3, upload_id, b"new")
+    blobs.put("k", b"old")
+    blobs.join_parts("k", upload_id, etags)
+    assert blobs.get("k") == b"old"
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("InvalidPart", InvalidRequest),
+        ("InvalidPartOrder", InvalidRequest),
+        ("EntityTooSmall", InvalidRequest),
+        ("ConditionalRequestConflict", Contended),
+        ("AccessDenied", ClientError),
+    ],
+)
+def test_parts_that_cannot_be_joined(blobs: Blobs, code: str, error: type[Exception]) -> None:
+    """Wrong parts are the caller's, a conflict passes, and a refusal of another kind stays what it is."""
+    calls = Calls(Clock())
+    calls.fail("s3", "CompleteMultipartUpload", code)
+    with calls.intercepted(), pytest.raises(error) as raised:
+        blobs.join_parts("k", "id", ["e"])
+    assert getattr(raised.value, "field", "parts") == "parts"
+
+
+def test_other_errors_of_dropping_pass(blobs: Blobs) -> None:
+    """A refusal does not mean that the parts are gone."""
+    calls = Calls(Clock())
+    calls.fail("s3", "AbortMultipartUpload", "AccessDenied")
+    with calls.intercepted(), pytest.raises(ClientError, match="AccessDenied"):
+        blobs.drop_parts("k", "id")
