@@ -1,4 +1,4 @@
-"""Starts MiniStack, in its own environment, with five amendments. Run by `local.engine`; imports nothing of ours.
+"""Starts MiniStack, in its own environment, with six amendments. Run by `local.engine`; imports nothing of ours.
 
 Each amendment says what MiniStack 1.5.33 does without it; the version is pinned, so look again when it changes.
 """
@@ -104,8 +104,26 @@ def say_where_the_api_stands() -> None:
     apigateway_v1._build_lambda_event_v1 = build_whole
 
 
+def say_where_websockets_connect() -> None:
+    """The engine gives a WebSocket API a host name of its own, which no resolver knows, and HTTP's scheme."""
+    from ministack.services.cloudformation import provisioners  # type: ignore[import-not-found]
+
+    kinds = provisioners._RESOURCE_HANDLERS["AWS::ApiGatewayV2::Api"]
+
+    def reachable(provision: Any) -> Any:
+        def provide(*args: Any, **kwargs: Any) -> Any:
+            api_id, attributes = provision(*args, **kwargs)
+            here = f"{os.environ['MINISTACK_HOST']}:{os.environ['GATEWAY_PORT']}"
+            return api_id, {**attributes, "ApiEndpoint": f"ws://{here}/_aws/execute-api/{api_id}"}
+
+        return provide
+
+    kinds["create"], kinds["update"] = reachable(kinds["create"]), reachable(kinds["update"])
+
+
 if __name__ == "__main__":
     answer_at_once()
+    say_where_websockets_connect()
     say_where_the_api_stands()
     share_the_cores()
     retry_failed_stream_batches()

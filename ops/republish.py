@@ -19,6 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from core import clients
 from core.blobs import Blobs
 from core.jobs import JobStore
+from core.streams import stored
 from ops import stack
 from publisher import handler as publisher
 
@@ -90,4 +91,4 @@ def _items(content: dict[str, Any]) -> list[dict[str, Any]]:
     """One event as the publisher parks it, or the batch in Lambda's report of an invocation that it gave up."""
     if "payload" not in content:
         return [content]
-    return [publisher.stored(record) for record in json.loads(content["payload"])["Records"]]
+    return [stored(record) for record in json.loads(content["payload"])["Records"]]

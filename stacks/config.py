@@ -33,6 +33,7 @@ class Config:
 
     api_throttle_rate: int
     api_throttle_burst: int
+    api_log_role: bool
     authorizer_cache_seconds: int
     cors_origins: tuple[str, ...]
     max_inline_bytes: int

@@ -18,7 +18,9 @@ from stacks.constructs.discarded_records import DiscardedRecords
 from stacks.constructs.document_pipeline import DocumentPipeline, embedding_environment, model_access
 from stacks.constructs.fan_out import FanOut
 from stacks.constructs.functions import Functions
+from stacks.constructs.gateway_logs import GatewayLogs
 from stacks.constructs.job_queue import JobQueue
+from stacks.constructs.live_api import LiveApi
 from stacks.constructs.rest_api import RestApi
 from stacks.constructs.webhooks import Webhooks, outbound_environment
 from stacks.storage import StorageStack
@@ -46,6 +48,10 @@ class ServiceStack(Stack):
         self.fan_out.subscribe(self.indexing, event_types=INDEXING_EVENTS)
         self.fan_out.subscribe(self.webhooks.notify)
         self.sweep = self._sweep()
+        self.gateway_logs = GatewayLogs(self, "GatewayLogs", config=config)
+        self.live = LiveApi(
+            self, "Live", config=config, functions=self.functions, storage=storage, logs=self.gateway_logs
+        )
         self.api = self._api()
         self.alarms = self._alarms()
         self._end_jobs_whose_execution_ended()
@@ -145,6 +151,7 @@ class ServiceStack(Stack):
             api=self._api_function(),
             wait=self._wait_function(),
             search=self._search_function(),
+            logs=self.gateway_logs,
         )
 
     def _api_function(self) -> lambda_.Function:
@@ -169,6 +176,7 @@ class ServiceStack(Stack):
                 "WEBHOOK_CIRCUIT_FAILURES": str(config.webhook_circuit_failures),
                 "MAX_WEBHOOKS": str(config.max_webhooks),
                 "LINK_HOURS": str(config.link_hours),
+                "LIVE_URL": self.live.url,
             },
             layers=("signing",),
         )
@@ -177,7 +185,7 @@ class ServiceStack(Stack):
         storage.deliveries.grant(api, "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
         storage.deliveries.grant(api, "dynamodb:UpdateItem")  # what a circuit holds is let go after an edit
         storage.jobs.grant_read_write_data(api)
-        storage.grant_objects(api, read=("uploads/",), write=("inputs/", "uploads/"))
+        storage.grant_objects(api, read=("uploads/",), write=("inputs/", "uploads/"), abort=("uploads/",))
         storage.secrets_key.grant(api, "kms:Encrypt")
         return api
 
@@ -226,6 +234,7 @@ class ServiceStack(Stack):
             "Alarms",
             topic=self.fan_out.alerts,
             publisher=self.publisher,
+            push=self.live.push,
             waker=self.webhooks.waker,
             webhooks=self.webhooks.queue,
             dead_letters=(self.indexing, self.pipeline.embedding, self.webhooks.notify, self.webhooks.queue),
@@ -249,6 +258,7 @@ class ServiceStack(Stack):
 
     def _outputs(self) -> None:
         CfnOutput(self, "ApiUrl", value=self.api.rest_api.url)
+        CfnOutput(self, "LiveUrl", value=self.live.url)
         CfnOutput(self, "KeysTable", value=self._storage.keys.table_name)
         CfnOutput(self, "JobsTable", value=self._storage.jobs.table_name)
         CfnOutput(self, "DataBucket", value=self._storage.data.bucket_name)

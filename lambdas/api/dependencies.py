@@ -10,6 +10,7 @@ from core import clients, settings
 from core.blobs import Blobs
 from core.documents.catalog import Catalog
 from core.jobs import JobStore
+from core.live.audience import Audience
 from core.webhooks.deliveries import DeliveryStore
 from core.webhooks.endpoints import Endpoints, Vault
 from core.webhooks.guard import Policy
@@ -36,6 +37,7 @@ class Settings:
     allow_private_cidrs: tuple[str, ...]
     cors_origins: str
     link_hours: int
+    live_url: str
     indexing_queue_url: str
     webhooks_queue_url: str
     max_webhooks: int
@@ -44,6 +46,7 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     jobs: JobStore
+    audience: Audience
     catalog: Catalog
     endpoints: Endpoints
     deliveries: DeliveryStore
@@ -61,6 +64,7 @@ def dependencies() -> Dependencies:
     config, dynamodb, sqs = settings.load(Settings), clients.dynamodb(), clients.client("sqs")
     return Dependencies(
         JobStore(dynamodb, config.jobs_table),
+        Audience(dynamodb, config.jobs_table),
         Catalog(dynamodb, config.jobs_table),
         Endpoints(dynamodb, config.jobs_table, Vault(clients.client("kms"), config.secrets_key)),
         DeliveryStore(dynamodb, config.deliveries_table),

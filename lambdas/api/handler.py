@@ -9,7 +9,7 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 
-from api import deliveries, documents, jobs, uploads, webhooks
+from api import deliveries, documents, jobs, live, uploads, webhooks
 from api.dependencies import dependencies
 from core.http import resolver
 
@@ -37,7 +37,7 @@ def docs() -> Response[str]:
 
 @functools.cache
 def app() -> APIGatewayRestResolver:
-    parts = (jobs, uploads, documents, webhooks, deliveries)
+    parts = (jobs, live, uploads, documents, webhooks, deliveries)
     return resolver(dependencies().config.cors_origins, router, *(part.router for part in parts))
 
 

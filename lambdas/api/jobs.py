@@ -84,7 +84,8 @@ def shown(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def links() -> views.LinkMaker:
-    return views.LinkMaker(root_url(router), dependencies().config.link_hours)
+    config = dependencies().config
+    return views.LinkMaker(root_url(router), config.live_url, config.link_hours)
 
 
 def find(job_id: str, owner: str) -> Job:

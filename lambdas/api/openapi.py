@@ -10,7 +10,7 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver
 from aws_lambda_powertools.event_handler.openapi import swagger_ui
 
-from api import deliveries, documents, jobs, uploads, webhooks
+from api import deliveries, documents, jobs, live, uploads, webhooks
 from core.models import Problem
 from search.handler import router as search
 from wait.handler import router as wait
@@ -25,7 +25,8 @@ DESCRIPTION = "Runs slow AI work as jobs, and tells you when it is done."
 @functools.cache
 def document() -> dict[str, Any]:
     app = APIGatewayRestResolver(enable_validation=True)
-    routers = (jobs.router, wait, uploads.router, documents.router, search, webhooks.router, deliveries.router)
+    parts = (jobs, live, uploads, documents, webhooks, deliveries)
+    routers = (*(part.router for part in parts), wait, search)
     for router in routers:
         app.include_router(router)
     schema: dict[str, Any] = json.loads(

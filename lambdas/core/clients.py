@@ -27,6 +27,12 @@ def busy(service: str) -> Any:
     return boto3.client(service, config=_CONFIG.merge(_BUSY))  # type: ignore[call-overload]
 
 
+def management(live_url: str) -> Any:
+    """What speaks to the sockets of the WebSocket API at `live_url` (wss://…), at that very address."""
+    endpoint = "http" + live_url.removeprefix("ws")
+    return boto3.client("apigatewaymanagementapi", endpoint_url=endpoint, config=_CONFIG.merge(_BUSY))
+
+
 def s3() -> Any:
     """SigV4 binds the headers of a presigned upload; a regional host keeps a new bucket from redirecting it."""
     regional = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})

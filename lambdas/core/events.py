@@ -41,6 +41,12 @@ class Event:
     timestamp: str
     body: str
 
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> Event:
+        """As a job's log has it stored."""
+        names = ("event_id", "name", "job_id", "kind", "owner", "timestamp", "body")
+        return cls(**{key: item[key] for key in names}, sequence=int(item["sequence"]))
+
     @property
     def payload(self) -> dict[str, Any]:
         payload: dict[str, Any] = json.loads(self.body)

@@ -114,6 +114,20 @@ class UploadRequest(Request):
     filename: ShortText
     content_type: MediaType = "application/octet-stream"
     size: int = Field(gt=0, description="In bytes, exactly.")
+    parts: bool = Field(False, description="Whether it is sent in parts, several at a time.")
+
+
+class SentPart(Request):
+    """A part that S3 has taken, with the `ETag` of its answer."""
+
+    number: int
+    etag: ShortText
+
+
+class CompleteRequest(Request):
+    """All parts of an upload, in any order."""
+
+    parts: list[SentPart] = Field(min_length=1, max_length=1000)
 
 
 class Progress(BaseModel):
@@ -142,6 +156,14 @@ class JobStatus(BaseModel):
     sequence: int
     expected_completion: str | None = Field(None, description="About when it ends, where that can be known.")
     error: Failure | None = None
+
+
+class LiveTicket(BaseModel):
+    """What lets one WebSocket in."""
+
+    ticket: str
+    url: str = Field(description="With the ticket in it: connect here.")
+    expires_at: str
 
 
 Subject = Annotated[str | None, Field(exclude_if=lambda value: value is None)]
@@ -208,6 +230,36 @@ class Upload(BaseModel):
     headers: dict[str, str]
     expires_at: str
     curl: str
+
+
+class UploadPart(BaseModel):
+    """PUT these bytes of the file to `url`, with no header but their `Content-Length`."""
+
+    number: int
+    size: int
+    url: str
+
+
+class MultipartUpload(BaseModel):
+    """Where to PUT the parts of the file, in any order and several at a time, within the hour.
+
+    Part 1 begins at byte 0 and part n at (n - 1) × `part_size`. Then POST `links.complete`.
+    """
+
+    s3_key: str
+    upload_id: str
+    part_size: int
+    parts: list[UploadPart]
+    expires_at: str
+    links: dict[str, str]
+
+
+class Uploaded(BaseModel):
+    """A file that is complete."""
+
+    s3_key: str
+    size: int
+    etag: str
 
 
 class DocumentView(BaseModel):

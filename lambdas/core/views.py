@@ -18,16 +18,25 @@ from core.jobs.pace import History, expected_length, next_look
 
 @dataclass(frozen=True, slots=True)
 class LinkMaker:
-    """Makes links below `root`, where the API stands. Those that carry a token hold for `hours`."""
+    """Makes links below `root`, where the API stands, and to the WebSocket API at `live`.
+
+    Those that carry a token hold for `hours`.
+    """
 
     root: str
+    live: str
     hours: int
 
     def of(self, job: Job) -> dict[str, str]:
-        """`self` needs a key; `status` and `events` need no header at all."""
-        follow = f"{self.root}/follow/{make_token(job, now=time.time(), hours=self.hours)}"
-        here = f"{self.root}/jobs/{job.job_id}"
-        return {"self": here, "status": f"{follow}/status", "events": f"{follow}/events"}
+        """`self` needs a key; the others need no header at all."""
+        token = make_token(job, now=time.time(), hours=self.hours)
+        follow = f"{self.root}/follow/{token}"
+        return {
+            "self": f"{self.root}/jobs/{job.job_id}",
+            "status": f"{follow}/status",
+            "events": f"{follow}/events",
+            "live": f"{self.live}?token={token}",
+        }
 
 
 def small(snapshot: Snapshot, history: History) -> dict[str, Any]:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from boto3.dynamodb.types import TypeDeserializer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from core import aws, clients, settings
 from core.blobs import Blobs
 from core.events import is_failure
 from core.log import logger
+from core.streams import stored
 
 PARKED = "event.parked"
-_read = TypeDeserializer().deserialize
 NOT_THE_EVENTS_FAULT = {"AuthorizationError", "AccessDenied", "AccessDeniedException", "NotFound"}
 """A policy or topic that is amiss: every event would be refused alike, so they wait until it is mended."""
 
@@ -59,11 +57,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
                 return {"batchItemFailures": [{"itemIdentifier": record["dynamodb"]["SequenceNumber"]}]}
             park(item, error)
     return {"batchItemFailures": []}
-
-
-def stored(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The item that a stream record announces, as plain values."""
-    return {key: _read(value) for key, value in record["dynamodb"]["NewImage"].items()}
 
 
 def publish(item: dict[str, Any]) -> None:

@@ -33,22 +33,28 @@ class Alarms(Construct):
         *,
         topic: sns.ITopic,
         publisher: lambda_.Function,
+        push: lambda_.Function,
         waker: lambda_.Function,
         webhooks: JobQueue,
         dead_letters: Sequence[JobQueue],
     ) -> None:
         super().__init__(scope, construct_id)
-        own = (self._stream(publisher), self._waker(waker), self._lateness(webhooks))
+        own = (
+            self._behind("EventsLate", publisher, "events of the jobs table do not get to SNS"),
+            self._behind("ListenersLate", push, "WebSockets are not told what happens"),
+            self._waker(waker),
+            self._lateness(webhooks),
+        )
         for alarm in (*own, *(queue.alarm for queue in dead_letters)):
             alarm.add_alarm_action(actions.SnsAction(topic))
 
-    def _stream(self, publisher: lambda_.Function) -> cloudwatch.Alarm:
+    def _behind(self, construct_id: str, reader: lambda_.Function, consequence: str) -> cloudwatch.Alarm:
         """Nothing starts and nobody is told while events wait in the stream, which forgets them after 24 hours."""
         return self._alarm(
-            "EventsLate",
-            publisher.metric("IteratorAge", statistic="Maximum", period=PERIOD),
+            construct_id,
+            reader.metric("IteratorAge", statistic="Maximum", period=PERIOD),
             threshold=STREAM_LATE.to_milliseconds(),
-            description="The publisher is behind: events of the jobs table do not get to SNS",
+            description=f"A reader of the stream is behind: {consequence}",
         )
 
     def _waker(self, waker: lambda_.Function) -> cloudwatch.Alarm:

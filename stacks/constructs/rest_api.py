@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from stacks.config import Config
-from stacks.constructs.functions import log_retention
+from stacks.constructs.gateway_logs import GatewayLogs
 
 STAGE = "v1"
 OPEN_PATHS = ("health", "openapi.json", "docs")
@@ -45,6 +44,7 @@ class RestApi(Construct):
         api: lambda_.Function,
         wait: lambda_.Function,
         search: lambda_.Function,
+        logs: GatewayLogs,
     ) -> None:
         super().__init__(scope, construct_id)
         self._authorizer = apigateway.RequestAuthorizer(
@@ -59,23 +59,21 @@ class RestApi(Construct):
             "Api",
             rest_api_name="recado",
             endpoint_types=[apigateway.EndpointType.REGIONAL],
-            deploy_options=self._stage(config),
+            deploy_options=self._stage(config, logs),
             cloud_watch_role=False,
             default_cors_preflight_options=_cors(config.cors_origins),
         )
+        logs.allow(self.rest_api.deployment_stage)
         self._answer_errors_as_problems(config)
         self._route(api, wait, search)
 
-    def _stage(self, config: Config) -> apigateway.StageOptions:
-        access_log = logs.LogGroup(
-            self, "AccessLog", retention=log_retention(config), removal_policy=RemovalPolicy.DESTROY
-        )
+    def _stage(self, config: Config, logs: GatewayLogs) -> apigateway.StageOptions:
         return apigateway.StageOptions(
             stage_name=STAGE,
             throttling_rate_limit=config.api_throttle_rate,
             throttling_burst_limit=config.api_throttle_burst,
             tracing_enabled=True,
-            access_log_destination=apigateway.LogGroupLogDestination(access_log),
+            access_log_destination=apigateway.LogGroupLogDestination(logs.group("Access")),
             # the resource, not the path: a path or query may carry a token
             access_log_format=apigateway.AccessLogFormat.custom(json.dumps(_ACCESS_LOG)),
         )

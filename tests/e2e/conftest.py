@@ -40,11 +40,11 @@ class System:
     def url(self) -> str:
         return api_url(self.engine, self.outputs)
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, *, endpoint: str | None = None) -> Any:
         credentials = self.engine.credentials()
         return boto3.client(
             service,
-            endpoint_url=self.engine.endpoint,
+            endpoint_url=endpoint or self.engine.endpoint,
             region_name=credentials["AWS_REGION"],
             aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],

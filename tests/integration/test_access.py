@@ -99,7 +99,10 @@ SCOPED = {
     ("POST", "/jobs"): "jobs:write",
     ("POST", "/jobs/{job_id}/cancel"): "jobs:write",
     ("POST", "/jobs/{job_id}/retry"): "jobs:write",
+    ("POST", "/live/tickets"): "jobs:read",
     ("POST", "/uploads"): "jobs:write",
+    ("POST", "/uploads/{upload_id}/complete"): "jobs:write",
+    ("DELETE", "/uploads/{upload_id}"): "jobs:write",
     ("GET", "/documents"): "jobs:read",
     ("GET", "/documents/{document_id}"): "jobs:read",
     ("DELETE", "/documents/{document_id}"): "jobs:write",
@@ -127,6 +130,7 @@ BODIES = {
     "/webhooks/{webhook_id}/replay": {"since": "2026-11-30T09:00:00Z"},
     "/jobs": {"kind": "document", "input": {"text": "t"}},
     "/uploads": {"filename": "f", "size": 1},
+    "/uploads/{upload_id}/complete": {"parts": [{"number": 1, "etag": "e"}]},
     "/search": {"query": "q"},
 }
 
@@ -134,19 +138,21 @@ BODIES = {
 NOWHERE = {
     "job_id": "job_01JDX000000000000000000000",
     "document_id": "none",
+    "upload_id": "none",
     "webhook_id": "wh_01JDX000000000000000000000",
     "delivery_id": "dlv_01JDX000000000000000000000_01JDX000000000000000000000",
 }
 
 
 def everything(service: Service) -> dict[str, str]:
-    """One of each that a path can name: a document, its job, an endpoint, and its delivery of the job's end."""
+    """One of each that a path can name: a document, its job, an upload, an endpoint, its delivery of the end."""
     hook = {"url": "https://hooks.example.com/", "events": ["document.indexed"]}
     webhook_id = service.call("POST", "/webhooks", json=hook).json()["webhook_id"]
     job_id = service.submit("mine", document_id="d")
     service.cloud.settle(within=60)
     (delivery,) = service.call("GET", f"/webhooks/{webhook_id}/deliveries").json()["deliveries"]
-    names = {"job_id": job_id, "document_id": "d", "webhook_id": webhook_id}
+    upload_id = service.call("POST", "/uploads", json=BODIES["/uploads"] | {"parts": True}).json()["upload_id"]
+    names = {"job_id": job_id, "document_id": "d", "webhook_id": webhook_id, "upload_id": upload_id}
     return names | {"delivery_id": delivery["delivery_id"]}
 
 

@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import httpx2
 import pytest
 
-from recado import Recado, _io
+from recado import Recado, _io, _uploads
 from recado.errors import InvalidRequest, NotFound
+from tests.support import pdfs
+from tests.support.cloud import Cloud
 from tests.support.service import Service
 
 URL = "https://api.test/v1"
 
 
+class Line:
+    """A WebSocket as the client's library gives it: while it waits for a message, the service works."""
+
+    def __init__(self, cloud: Cloud, url: str) -> None:
+        self._cloud, self._socket = cloud, cloud.connect(url)
+
+    async def receive(self, seconds: float) -> str | None:
+        self._cloud.settle()
+        if not self._socket.texts:
+            self._cloud.advance(seconds)
+        return self._socket.texts.pop(0) if self._socket.texts else None
+
+    async def send(self, text: str) -> None:
+        self._socket.send(text)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
 @pytest.fixture
 def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recado]:
     """The client of the owner `ana`. While it sleeps, and after an answer was held, the service works."""
-    cloud = service.cloud
+    cloud, store = service.cloud, threading.Lock()
 
     def handle(request: httpx2.Request) -> httpx2.Response:
         body, headers = request.read(), dict(request.headers)
         if request.url.host != "api.test":
-            found = cloud.fetch(request.method, str(request.url), body=body, headers=headers)
-            return httpx2.Response(found.status_code, content=found.content)
+            with store:  # the store of these tests takes one part at a time
+                found = cloud.fetch(request.method, str(request.url), body=body, headers=headers)
+            kept = {"ETag": found.headers["ETag"]} if "ETag" in found.headers else {}
+            return httpx2.Response(found.status_code, content=found.content, headers=kept)
         target = request.url.raw_path.decode().removeprefix("/v1")
         answer = cloud.request(request.method, target, body=body, headers=headers)
         if "wait=" in target or headers["accept"] == "text/event-stream":
@@ -35,7 +61,13 @@ def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recado
     async def sleep(_: Any, seconds: float) -> None:
         cloud.advance(seconds)
 
+    @asynccontextmanager
+    async def socket(_: Any, url: str) -> AsyncIterator[Line]:
+        with closing(Line(cloud, url)) as line:
+            yield line
+
     monkeypatch.setattr(_io.BlockingIO, "sleep", sleep)
+    monkeypatch.setattr(_io.BlockingIO, "socket", socket)
     monkeypatch.setattr(_io.BlockingIO, "clock", lambda _: cloud.clock.time)
     monkeypatch.setattr(time, "monotonic", lambda: cloud.clock.time)
     key = service.authorization["Authorization"].removeprefix("Bearer ")
@@ -43,7 +75,22 @@ def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recado
         yield client
 
 
-@pytest.mark.parametrize("way", ["auto", "sse", "long_poll", "poll"])
+def test_a_file_in_parts(client: Recado, service: Service) -> None:
+    """From 16 MiB on: three parts, with progress to the end, joined to what was given, and submitted."""
+    sent: list[tuple[int, int]] = []
+    noise = pdfs.stream(random.Random(3).randbytes(_uploads.PARTS_FROM_BYTES))
+    data = pdfs.write(pdfs.document(pdfs.show("The cellar key")) | {9: noise})
+    job = client.submit(data, filename="keys.pdf", on_progress=lambda *both: sent.append(both))
+    assert client.wait(job, transport="sse").status == "completed"
+    assert sent == sorted(sent)
+    assert sent[-1] == (len(data), len(data))
+    (key,) = service.keys("uploads/")
+    bucket = service.cloud.bucket("Data")
+    found = service.cloud.client("s3").get_object(Bucket=bucket, Key=key)
+    assert (found["Body"].read(), found["ETag"][-3:]) == (data, '-3"')
+
+
+@pytest.mark.parametrize("way", ["auto", "websocket", "sse", "long_poll", "poll"])
 def test_a_document_from_the_file_to_the_answer(client: Recado, way: Any) -> None:
     """A file is uploaded, watched while it is indexed, found, listed and removed; a text is waited for."""
     sent: list[tuple[int, int]] = []

@@ -72,10 +72,12 @@ class TestLinks:
         canceled = service.cancel(job_id).json()
         retried = service.call("POST", f"/jobs/{job_id}/retry").json()
         assert submitted["links"] == listed["links"] == canceled["links"] == service.job(job_id)["links"]
-        assert set(submitted["links"]) == {"self", "status", "events"}
+        assert set(submitted["links"]) == {"self", "status", "events", "live"}
         assert not set(retried["links"].values()) & set(submitted["links"].values())
-        for link in (*submitted["links"].values(), *retried["links"].values()):
-            assert link.startswith(f"https://{service.cloud.gateways[0].host}/v1/")
+        for found in (submitted["links"], retried["links"]):
+            assert found.pop("live").startswith(f"{service.cloud.output('LiveUrl')}?token=")
+            for link in found.values():
+                assert link.startswith(f"https://{service.cloud.gateways[0].host}/v1/")
 
     def test_they_need_no_key(self, service: Service, job_id: str) -> None:
         """Without any header they answer what the owner's key is answered."""
@@ -106,7 +108,7 @@ class TestLinks:
         cloud, token = service.cloud, token_of(links(service, job_id)["status"])
         before = cloud.table("Jobs").scan()["Items"]
         paths = cloud.request("GET", "/openapi.json").json()["paths"]
-        names = ("job_id", "document_id", "webhook_id", "delivery_id")
+        names = ("job_id", "document_id", "upload_id", "webhook_id", "delivery_id")
         for path, operations in paths.items():
             if path.startswith("/follow/"):
                 continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from core.webhooks.deliveries import MAX_QUEUE_DELAY_SECONDS
 from tests.stacks.templates import ARN, Assembly
 
@@ -20,10 +22,11 @@ def watched(properties: dict[str, Any]) -> tuple[str, str, int, str, int]:
     return (*(properties[name] for name in names), dimension["Value"], properties["Threshold"])
 
 
-def test_events_that_wait_in_the_stream(app: Assembly) -> None:
-    """An event that the publisher has not sent after five minutes (in milliseconds)."""
-    publisher = app.functions()["publisher"].name
-    assert watched(alarm(app, "EventsLate")) == ("IteratorAge", "Maximum", 300, publisher, 300_000)
+@pytest.mark.parametrize(("name", "reader"), [("EventsLate", "publisher"), ("ListenersLate", "live_push")])
+def test_events_that_wait_in_the_stream(app: Assembly, name: str, reader: str) -> None:
+    """An event that a reader of the stream has not sent after five minutes (in milliseconds)."""
+    function = app.functions()[reader].name
+    assert watched(alarm(app, name)) == ("IteratorAge", "Maximum", 300, function, 300_000)
 
 
 def test_a_waker_that_fails(app: Assembly) -> None:

@@ -133,15 +133,15 @@ def test_what_holds_a_request_open_is_shorter_than_the_gateway(app: Assembly) ->
     assert CONTEXT["wait_seconds_max"] + 4 <= functions["wait"].properties["Timeout"]
 
 
-def test_two_functions_look_around_every_minute(app: Assembly) -> None:
-    """What no message and no Catch would tell is looked for by the sweep and the webhook waker."""
+def test_three_functions_look_around(app: Assembly) -> None:
+    """The sweep and the webhook waker for what no message and no Catch would tell; one keeps WebSockets open."""
     scheduled = {
         target["Arn"].removeprefix(ARN)
         for rule in app.of("AWS::Events::Rule")
         if "ScheduleExpression" in rule.properties
         for target in rule.properties["Targets"]
     }
-    assert scheduled == {app.functions()[name].name for name in ("sweep", "webhook_waker")}
+    assert scheduled == {app.functions()[name].name for name in ("sweep", "webhook_waker", "live_ping")}
 
 
 def test_the_waker_stops_before_it_is_stopped(app: Assembly) -> None:

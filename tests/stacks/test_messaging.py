@@ -52,6 +52,15 @@ def is_scheduled(rule: Properties) -> bool:
     return "ScheduleExpression" in rule
 
 
+def is_each_minute(rule: Properties) -> bool:
+    return rule.get("ScheduleExpression") == "rate(1 minute)"
+
+
+def works_on_events(mapping: Properties) -> bool:
+    """One reader of the stream, not that for WebSockets."""
+    return reads_a_stream(mapping) and len(mapping["FilterCriteria"]["Filters"]) == 1
+
+
 def sweeps(function: Properties) -> bool:
     return any(name.endswith("_DLQ_URL") for name in function["Environment"]["Variables"])
 
@@ -144,36 +153,36 @@ MUTATIONS = (
         }.items()
     ),
     Mutation(
-        rules.dead_letters_are_swept_on_schedule, SCHEDULE, "somebody else", put("Targets", []), is_scheduled
+        rules.dead_letters_are_swept_on_schedule, SCHEDULE, "somebody else", put("Targets", []), is_each_minute
     ),
     Mutation(
         rules.dead_letters_are_swept_on_schedule,
         SCHEDULE,
         "never",
         lambda rule: (rule.pop("ScheduleExpression"), rule.update(EventPattern={})),
-        is_scheduled,
+        is_each_minute,
     ),
     Mutation(
         rules.dead_letters_are_swept_on_schedule, QUEUE, "shown again", put("VisibilityTimeout", 58), has_none
     ),
     Mutation(
-        rules.schedules_come_once_a_minute,
+        rules.schedules_come_soon_again,
         SCHEDULE,
         "rarely",
         put("ScheduleExpression", "rate(5 minutes)"),
         is_scheduled,
     ),
     Mutation(
-        rules.schedules_come_once_a_minute,
+        rules.schedules_come_soon_again,
         SCHEDULE,
         "called again",
         lambda rule: rule["Targets"][0].pop("RetryPolicy"),
         is_scheduled,
     ),
-    Mutation(rules.schedules_come_once_a_minute, INVOKE, "run again", put("MaximumRetryAttempts", 1)),
-    Mutation(rules.schedules_come_once_a_minute, INVOKE, "run thrice", drop("MaximumRetryAttempts")),
-    Mutation(rules.schedules_come_once_a_minute, INVOKE, "another's", put("FunctionName", {"Ref": "other"})),
-    Mutation(rules.schedules_come_once_a_minute, FUNCTION, "too long", put("Timeout", 60), sweeps),
+    Mutation(rules.schedules_come_soon_again, INVOKE, "run again", put("MaximumRetryAttempts", 1)),
+    Mutation(rules.schedules_come_soon_again, INVOKE, "run thrice", drop("MaximumRetryAttempts")),
+    Mutation(rules.schedules_come_soon_again, INVOKE, "another's", put("FunctionName", {"Ref": "other"})),
+    Mutation(rules.schedules_come_soon_again, FUNCTION, "too long", put("Timeout", 60), sweeps),
     Mutation(rules.alarms_tell_somebody, ALARM, "no action", drop("AlarmActions")),
     Mutation(rules.alarms_tell_somebody, ALARM, "no topic", put("AlarmActions", [{"Ref": "gone"}])),
     Mutation(rules.alarms_tell_somebody, ALARM, "switched off", put("ActionsEnabled", False)),
@@ -194,7 +203,7 @@ MUTATIONS = (
         MAPPING,
         "one more reader of the stream",
         put("ParallelizationFactor", 2),
-        reads_a_stream,
+        works_on_events,
     ),
     *(
         Mutation(rules.streams_lose_nothing, MAPPING, f"without {key}", drop(key), reads_a_stream)
@@ -214,7 +223,7 @@ MUTATIONS = (
     ),
     Mutation(rules.streams_lose_nothing, MAPPING, "latest", put("StartingPosition", "LATEST"), reads_a_stream),
     Mutation(
-        rules.the_outbox_sends_new_events_only,
+        rules.the_stream_brings_new_events_only,
         MAPPING,
         "changes too",
         lambda m: m["FilterCriteria"]["Filters"][0].update(
@@ -287,5 +296,5 @@ def test_each_rule_is_tried() -> None:
 def test_the_rules_have_something_to_judge(service: Template) -> None:
     """Four queues with a DLQ each, their mappings, subscriptions and schedules are what the rules look at."""
     kinds = (QUEUE, MAPPING, SUBSCRIPTION, ALARM, INVOKE)
-    assert [len(list(resources(service, kind))) for kind in kinds] == [8, 5, 2, 7, 2]
-    assert len([rule for _, rule in resources(service, SCHEDULE) if is_scheduled(rule)]) == 2
+    assert [len(list(resources(service, kind))) for kind in kinds] == [8, 6, 2, 8, 3]
+    assert len([rule for _, rule in resources(service, SCHEDULE) if is_scheduled(rule)]) == 3

@@ -22,8 +22,10 @@ FUNCTIONS = frozenset(path.parent.name for path in ROOT.glob("lambdas/*/handler.
 
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "blobs", "aws", "ids", "log", "clients"}),
-    frozenset({"settings", "events", "keys", "documents", "embedding", "vectors", "batch", "http", "models"}),
-    frozenset({"jobs", "search", "webhooks", "views"}),
+    frozenset(
+        {"settings", "events", "keys", "documents", "embedding", "vectors", "batch", "streams", "http", "models"}
+    ),
+    frozenset({"jobs", "search", "webhooks", "live", "views"}),
 )
 """Rooms of `core`, ground floor first: each may use those on its own floor and below."""
 

@@ -107,11 +107,11 @@ class JobStore:
         """The log from `after` (exclusive), in order."""
         values = {":low": f"EVENT#{after + 1:06d}", ":high": "EVENT#~"}
         items = self._query(f"JOB#{job_id}", "sk BETWEEN :low AND :high", values, limit=limit)
-        return [_event(item) for item in items]
+        return [Event.of(item) for item in items]
 
-    def log(self, job_id: str, *, page: int = 1000) -> Iterator[Event]:
+    def log(self, job_id: str, *, after: int = 0, page: int = 1000) -> Iterator[Event]:
         """All of it: a job of hours that reports its progress has more events than one page."""
-        last = 0
+        last = after
         while found := self.events(job_id, after=last, limit=page):
             yield from found
             last = found[-1].sequence or 0
@@ -131,7 +131,7 @@ class JobStore:
             PaginationConfig={"PageSize": 20},
         )
         for page in pages:
-            yield from (_event(item) for item in page["Items"])
+            yield from (Event.of(item) for item in page["Items"])
 
     def page(
         self,
@@ -534,8 +534,3 @@ def _event_item(job: Job, verb: str, facts: Mapping[str, Any], now: str) -> Item
         "expires_at": job.expires_at,
         "body": events.encode({**facts, **envelope}),
     }
-
-
-def _event(item: Item) -> Event:
-    names = ("event_id", "name", "job_id", "kind", "owner", "timestamp", "body")
-    return Event(**{key: item[key] for key in names}, sequence=int(item["sequence"]))

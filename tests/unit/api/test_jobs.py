@@ -26,7 +26,7 @@ def test_whole(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
     deployed.jobs.apply(job_ids[0], begin(stage="validate", lease="x"))
     answer = api("GET", f"/jobs/{job_ids[0]}", headers={"Host": "jobs.example.org"})
     snapshot = deployed.jobs.snapshot(job_ids[0], owner="ana")
-    maker = views.LinkMaker("https://jobs.example.org/v1", deployed.config.link_hours)
+    maker = views.LinkMaker("https://jobs.example.org/v1", deployed.config.live_url, deployed.config.link_hours)
     assert answer.json == views.whole(snapshot, maker, History()) | {"error": None}
     assert answer.headers["cache-control"] == "no-store"
 

@@ -15,7 +15,8 @@ from tests.unit.examples import NOW, job, replay
 
 ROOT = "https://api.example.com/v1"
 HOURS = 48
-LINKS = views.LinkMaker(ROOT, HOURS)
+LIVE = "wss://live.example.com/v1"
+LINKS = views.LinkMaker(ROOT, LIVE, HOURS)
 UNKNOWN, HOURLY = History(), History((3600.0,) * 5)
 KEY = links.make_key()
 RUNNING = job(status="running", stage="embed", attempts=2, sequence=4, version=7, lease="execution", link_key=KEY)
@@ -93,11 +94,13 @@ def test_progress_of_a_replay() -> None:
 
 def test_links() -> None:
     """Links are absolute, under the root that the caller used; all but `self` carry the job's token."""
-    follow = f"{ROOT}/follow/{links.make_token(RUNNING, now=NOW, hours=HOURS)}"
+    token = links.make_token(RUNNING, now=NOW, hours=HOURS)
+    follow = f"{ROOT}/follow/{token}"
     assert LINKS.of(RUNNING) == {
         "self": f"{ROOT}/jobs/{RUNNING.job_id}",
         "status": f"{follow}/status",
         "events": f"{follow}/events",
+        "live": f"{LIVE}?token={token}",
     }
     assert views.summary(RUNNING, LINKS)["links"] == LINKS.of(RUNNING)
     assert views.whole(snapshot(), LINKS, UNKNOWN)["links"] == LINKS.of(RUNNING)

@@ -1,0 +1,142 @@
+"""The second reader of the jobs table's stream: tells a job's listeners what happened.
+
+A record, of a new event or of somebody who asks to listen, only says that a job has something to tell; what, and
+to whom, is read from the table. So a record that comes twice, late or not alone does no harm. All that is said of
+a job is said here and one thing after the other, since the stream has one reader at a time for a job.
+https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html (ParallelizationFactor is 1)
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from core import clients, settings
+from core.errors import NotFound
+from core.events import Event
+from core.jobs import JobStore
+from core.live import messages
+from core.live.audience import CONNECTING_SECONDS, Audience, Room, Subscription
+from core.live.sockets import Outcome, Sockets
+from core.log import logger
+from core.streams import stored
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    jobs_table: str
+    live_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    jobs: JobStore
+    audience: Audience
+    sockets: Sockets
+
+
+@functools.cache
+def dependencies() -> Dependencies:
+    config, dynamodb = settings.load(Settings), clients.dynamodb()
+    return Dependencies(
+        JobStore(dynamodb, config.jobs_table),
+        Audience(dynamodb, config.jobs_table),
+        Sockets(clients.management(config.live_url)),
+    )
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Jobs one after the other; from the first that fails on, the stream's records come again."""
+    for job_id, records in _by_job(event["Records"]).items():
+        try:
+            told = tell_listeners(job_id)
+            log = [Event.of(item) for item in map(stored, records) if item["entity"] == "event"]
+            tell_followers(log, told_already=told)
+        except Exception:
+            logger.exception("listeners were not told", job_id=job_id)
+            return {"batchItemFailures": [{"itemIdentifier": records[0]["dynamodb"]["SequenceNumber"]}]}
+    return {"batchItemFailures": []}
+
+
+def _by_job(records: Sequence[Record]) -> dict[str, list[Record]]:
+    grouped: dict[str, list[Record]] = {}
+    for record in records:
+        job_id = record["dynamodb"]["Keys"]["pk"]["S"].removeprefix("JOB#")
+        grouped.setdefault(job_id, []).append(record)
+    return grouped
+
+
+def tell_listeners(job_id: str) -> set[str]:
+    """Whatever each has not been told yet, and who has asked is told when that is all. Returns who listens."""
+    room = dependencies().audience.room(job_id)
+    listeners = {one.connection_id for one in room.subscriptions}
+    if not listeners:
+        return listeners
+    try:
+        last, log = _news(job_id, room)
+    except NotFound:  # it has expired since they asked
+        for subscription in room.subscriptions:
+            dependencies().audience.unsubscribe(subscription.connection_id, job_id)
+        return listeners
+    news = _news_after({one.after for one in room.subscriptions}, log)
+    said = {one.connection_id: _messages(one, news[one.after], last) for one in room.subscriptions}
+    outcomes = dependencies().sockets.tell_all({who: what for who, what in said.items() if what})
+    for subscription in room.subscriptions:
+        _settle(subscription, outcomes.get(subscription.connection_id, Outcome.SENT))
+    dependencies().audience.note_told(job_id, last)
+    return listeners
+
+
+def _news(job_id: str, room: Room) -> tuple[int, list[Event]]:
+    """The number of the job's last event, and those that somebody has not been told."""
+    jobs = dependencies().jobs
+    # Where nobody has joined, nobody knows how far the job is; and who asks may ask for what does not exist yet.
+    least = room.told if room.joined else jobs.get(job_id).sequence
+    log = list(jobs.log(job_id, after=min(one.after for one in room.subscriptions)))
+    return max([least, *(event.sequence or 0 for event in log)]), log
+
+
+def _news_after(numbers: Set[int], log: Sequence[Event]) -> dict[int, list[str]]:
+    """What is after each of these, made but once: a long log for each of many listeners would fill the memory."""
+    return {
+        after: messages.of_events(event for event in log if (event.sequence or 0) > after) for after in numbers
+    }
+
+
+def _messages(subscription: Subscription, news: list[str], last: int) -> list[str]:
+    if subscription.joined:
+        return news
+    return [*news, messages.about("subscribed", job_id=subscription.job_id, sequence=last)]
+
+
+def _settle(subscription: Subscription, outcome: Outcome) -> None:
+    audience = dependencies().audience
+    if outcome is Outcome.SENT:
+        if not subscription.joined:
+            audience.join(subscription)
+    elif outcome is Outcome.GONE and time.time() - subscription.connected_at >= CONNECTING_SECONDS:
+        audience.forget(subscription.connection_id)
+    elif not audience.ask_again(subscription):
+        _end(subscription.connection_id)
+
+
+def _end(connection_id: str) -> None:
+    """A client that is cut off comes back and asks for what it has missed; one that is not would wait for ever."""
+    dependencies().sockets.close(connection_id)
+    dependencies().audience.forget(connection_id)
+
+
+def tell_followers(log: Sequence[Event], *, told_already: Set[str]) -> None:
+    """These events of one job, to those who follow its kind."""
+    if not log:
+        return
+    followers = dependencies().audience.followers(log[0].owner, log[0].kind)
+    said, to_tell = messages.of_events(log), [one for one in followers if one not in told_already]
+    for connection_id, outcome in dependencies().sockets.tell_all(dict.fromkeys(to_tell, said)).items():
+        if outcome is not Outcome.SENT:
+            _end(connection_id)

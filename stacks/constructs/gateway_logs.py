@@ -1,0 +1,51 @@
+"""API Gateway's right to write access logs. It is a setting of the account, one for each region, not of an API.
+
+Without it no stage can be made that has an access log.
+https://docs.aws.amazon.com/apigateway/latest/developerguide/set-up-logging.html#set-up-access-logging-permissions
+"""
+
+from __future__ import annotations
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from stacks.config import Config
+from stacks.constructs.functions import log_retention
+
+
+class GatewayLogs(Construct):
+    """The setting, where this deployment is to make it, and a log group for each stage."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, config: Config) -> None:
+        super().__init__(scope, construct_id)
+        self._config = config
+        self._setting = self._account() if config.api_log_role else None
+
+    def _account(self) -> apigateway.CfnAccount:
+        """Both outlive the stack: other APIs of the account may have come to need them."""
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("apigateway.amazonaws.com"),
+            managed_policies=[
+                iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonAPIGatewayPushToCloudWatchLogs")
+            ],
+        )
+        role.apply_removal_policy(RemovalPolicy.RETAIN)
+        account = apigateway.CfnAccount(self, "Account", cloud_watch_role_arn=role.role_arn)
+        account.apply_removal_policy(RemovalPolicy.RETAIN)
+        return account
+
+    def group(self, construct_id: str) -> logs.LogGroup:
+        """A log group for a stage's access log."""
+        return logs.LogGroup(
+            self, construct_id, retention=log_retention(self._config), removal_policy=RemovalPolicy.DESTROY
+        )
+
+    def allow(self, stage: Construct) -> None:
+        """Make the stage only once it may have a log."""
+        if self._setting:
+            stage.node.add_dependency(self._setting)

@@ -1,0 +1,283 @@
+"""WebSockets on the deployed system, beside all other ways to follow a job: real sockets, cut, lost and many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from core.jobs import JobStore
+from core.jobs.machine import Change, Transition
+from core.jobs.pace import LEAST_SAMPLES
+from core.live.audience import Audience
+from core.live.channel import Channel
+from core.live.sockets import Sockets
+from local import corpus
+from recado import Recado
+from tests.e2e.conftest import System, wait_for
+from tests.e2e.sites import site
+from tests.support.live import text_of
+
+HOST = "127.0.0.1"
+WAYS = ("websocket", "sse", "long_poll", "poll")
+SOCKETS, GONE, EVENTS, PACE_SECONDS = 200, 10, 10, 0.5
+Told = list[tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def table(system: System) -> Any:
+    credentials = system.engine.credentials()
+    session = boto3.Session(
+        aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
+        region_name=credentials["AWS_REGION"],
+    )
+    return session.resource("dynamodb", endpoint_url=system.engine.endpoint).Table(system.outputs["JobsTable"])
+
+
+@pytest.fixture(scope="module")
+def store(table: Any) -> JobStore:
+    return JobStore(table.meta.client, table.name)
+
+
+@pytest.fixture(scope="module")
+def client(system: System, store: JobStore) -> Iterator[Recado]:
+    """Of an owner whose jobs are known to be short: Retry-After is a few seconds at most then, not thirty."""
+    with Recado(system.url, system.caller("live").key) as client:
+        job = client.wait(client.submit(text="Warming up."), timeout=60)
+        for _ in range(LEAST_SAMPLES):
+            store.learn(store.get(job.job_id))
+        yield client
+
+
+def long_text() -> str:
+    return "\n\n".join(corpus.reference()[name] for name in ("with", "while", "yield"))
+
+
+def told(events: Any) -> Told:
+    return [(event.sequence, event.event, event.event_id) for event in events]
+
+
+def test_five_ways_tell_the_same(client: Recado) -> None:
+    """One job, followed at once by WebSocket, SSE, long poll, poll and an ordered webhook: the same log each."""
+    with site() as receiver, ThreadPoolExecutor(len(WAYS)) as pool:
+        endpoint = client.webhooks.add(receiver.url, ordered=True)
+        job = client.submit(text=long_text())
+        watched = [pool.submit(lambda way=way: told(client.watch(job, transport=way, timeout=60))) for way in WAYS]
+        seen = [watching.result() for watching in watched]
+        log = told(client.events(job.job_id))
+        wait_for(lambda: len(receiver.visits) >= len(log))
+        client.webhooks.delete(endpoint.webhook_id)
+    posted = [visit.received.event for visit in receiver.visits]
+    assert [sequence for sequence, *_ in log] == list(range(1, len(log) + 1))
+    assert [(event["sequence"], event["event"], event["event_id"]) for event in posted] == log
+    for way in seen:
+        assert way == log
+
+
+# ── broken connections ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class CuttingProxy:
+    """Passes connections on to `target`; the n-th ends after `cuts[n]` bytes of what the target says."""
+
+    target: int
+    cuts: list[int]
+    connections: int = 0
+    _listener: socket.socket = field(default_factory=lambda: socket.create_server((HOST, 0)))
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[CuttingProxy]:
+        thread = threading.Thread(target=self._accept, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            thread.join()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                near, _ = self._listener.accept()
+                limit = self.cuts[self.connections] if self.connections < len(self.cuts) else math.inf
+                self.connections += 1
+                far = socket.create_connection((HOST, self.target))
+                threading.Thread(target=_pass, args=(near, far, math.inf), daemon=True).start()
+                threading.Thread(target=_pass, args=(far, near, limit), daemon=True).start()
+
+
+def _pass(source: socket.socket, target: socket.socket, limit: float) -> None:
+    with contextlib.suppress(OSError):
+        while limit > 0 and (data := source.recv(4096)):
+            target.sendall(data[: int(min(limit, len(data)))])
+            limit -= len(data)
+    for end in (source, target):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+    source.close()
+
+
+def through(proxy: CuttingProxy, link: str) -> str:
+    parts = urlsplit(link)
+    return parts._replace(netloc=f"{HOST}:{proxy.port}").geturl()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(cuts=st.lists(st.integers(1, 3000), min_size=1, max_size=4))
+def test_cut_connections_lose_and_repeat_nothing(
+    client: Recado, system: System, store: JobStore, way: Any, cuts: list[int]
+) -> None:
+    """Wherever its connections break, a client sees each event once and in order, while they happen."""
+    job = client.submit(text="A short text.")
+    with CuttingProxy(system.engine.port, cuts).running() as proxy:
+        key = client._calls.key
+        with Recado(through(proxy, system.url), key) as cut_off, ThreadPoolExecutor(1) as pool:
+            job = replace(job, links={name: through(proxy, link) for name, link in job.links.items()})
+            watching = pool.submit(lambda: told(cut_off.watch(job, transport=way, timeout=90)))
+            seen = watching.result()
+    assert seen == told(client.events(job.job_id))
+    assert proxy.connections > 1
+
+
+# ── many ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(eq=False)
+class Listener:
+    """One of many: what it has been told, and when."""
+
+    seen: list[int] = field(default_factory=list)
+    at: dict[int, float] = field(default_factory=dict)
+    caught_up: bool = False
+
+
+async def listen(url: str, listener: Listener, *, gone: asyncio.Event | None, last: int) -> None:
+    """To the end, or, with `gone`, until then: without closing, as a machine that loses its power."""
+    async with connect(url, ping_interval=None, open_timeout=60, close_timeout=1) as websocket:
+        if gone:
+            await gone.wait()
+            websocket.transport.abort()
+            return
+        with contextlib.suppress(ConnectionClosed):
+            async for text in websocket:
+                hear(listener, text)
+                if last in listener.at:
+                    return
+
+
+def hear(listener: Listener, text: str | bytes) -> None:
+    message, now = json.loads(text), time.time()
+    listener.caught_up |= message["type"] == "subscribed"
+    for event in message.get("events", []):
+        listener.seen.append(event["sequence"])
+        listener.at.setdefault(event["sequence"], now)
+
+
+async def crowd(url: str, report: Callable[[], None], last: int) -> list[Listener]:
+    listeners, gone = [Listener() for _ in range(SOCKETS)], asyncio.Event()
+    lost = listeners[:: SOCKETS // GONE]
+    tasks = [
+        asyncio.create_task(listen(url, one, gone=gone if one in lost else None, last=last)) for one in listeners
+    ]
+    staying = [one for one in listeners if one not in lost]
+    async with asyncio.timeout(120):
+        while not all(one.caught_up for one in staying):
+            await asyncio.sleep(0.1)
+        reporting = asyncio.create_task(asyncio.to_thread(report))
+        await asyncio.sleep(1)
+        gone.set()
+        await asyncio.gather(reporting, *tasks)
+    return staying
+
+
+def note(number: int) -> Change:
+    """An event that a job logs whatever its status: the test's own clock gives the pace."""
+    return lambda job, now: Transition(job, "progressed", {"done": number, "total": EVENTS})
+
+
+def test_two_hundred_sockets(client: Recado, store: JobStore) -> None:
+    """Of 200 that listen to one job, 10 vanish: the others get each event once and in order, soon."""
+    job = client.wait(client.submit(text="A job that many look at."), timeout=60)
+    begun = len(client.events(job.job_id))
+    committed: dict[int, float] = {}
+
+    def report() -> None:
+        for number in range(EVENTS):
+            changed = store.apply(job.job_id, note(number))
+            committed[changed.sequence] = time.time()
+            time.sleep(PACE_SECONDS)
+
+    staying = asyncio.run(crowd(job.links["live"], report, begun + EVENTS))
+    assert len(staying) == SOCKETS - GONE
+    for one in staying:
+        assert one.seen == list(range(1, begun + EVENTS + 1))
+    delays = sorted(one.at[number] - at for one in staying for number, at in committed.items())
+    p50, p99 = (delays[int(len(delays) * share)] for share in (0.5, 0.99))
+    print(f"{len(staying)} sockets, {EVENTS} events: p50 {p50:.2f} s, p99 {p99:.2f} s from commit to arrival")
+    assert p99 < 10
+
+
+# ── text as it comes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_text_as_it_comes(client: Recado, system: System, table: Any) -> None:
+    """A synthetic producer's words reach who listens, and who comes late, whole and in order."""
+    job = client.wait(client.submit(text="Tell me more."), timeout=60)
+    endpoint = "http" + system.outputs["LiveUrl"].removeprefix("ws")
+    sockets = Sockets(system.client("apigatewaymanagementapi", endpoint=endpoint))
+    words = [f"word{number} ¡ñ👩‍🚀! " for number in range(40)]
+    heard: list[list[dict[str, Any]]] = [[], []]
+
+    async def listen_to(messages: list[dict[str, Any]], ready: asyncio.Event) -> None:
+        async with connect(job.links["live"], ping_interval=None) as websocket:
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    messages.append(json.loads(await asyncio.wait_for(websocket.recv(), 3)))
+                    if messages[-1]["type"] == "subscribed":
+                        ready.set()
+
+    def speak(channel: Channel, some: list[str]) -> None:
+        for word in some:
+            channel.write(word)
+            time.sleep(0.05)
+
+    async def scene() -> None:
+        early, late = asyncio.Event(), asyncio.Event()
+        channel = Channel(job.job_id, Audience(table.meta.client, table.name), sockets)
+        listening = [asyncio.create_task(listen_to(heard[0], early))]
+        await early.wait()
+        await asyncio.to_thread(speak, channel, words[:20])
+        listening.append(asyncio.create_task(listen_to(heard[1], late)))
+        await late.wait()
+        await asyncio.to_thread(speak, channel, words[20:])
+        await asyncio.sleep(1.1)
+        channel.flush()
+        await asyncio.gather(*listening)
+
+    asyncio.run(scene())
+    for messages in heard:
+        assert text_of(messages) == "".join(words)
