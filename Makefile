@@ -4,10 +4,10 @@ RECADO = .venv/bin/python -m local
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down listen test check package deploy cdk
+.PHONY: help setup run up down listen test test-browser check package deploy cdk
 
 help:           ## show this
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup:          ## fetch what is needed; does nothing when nothing has changed
 	@$(PYTHON) -m local.setup
@@ -31,6 +31,9 @@ check: setup    ## lint, formatting, types
 
 test: check     ## all tests (ARGS="-k words", ARGS=tests/unit …)
 	.venv/bin/pytest -n auto --dist loadfile $(ARGS)
+
+test-browser: setup  ## pages that follow real jobs, in a real browser; needs Chromium (Debian: apt install chromium)
+	.venv/bin/pytest tests/browser $(ARGS)
 
 package: setup  ## build the layers as AWS gets them and show the size of every function
 	@$(RECADO) package $(ARGS)

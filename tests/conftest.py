@@ -25,6 +25,8 @@ REGION = "eu-west-1"
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
 APP_SOURCES = ("app.py", "cdk.json", "requirements.txt", "stacks", "statemachines")
 
+collect_ignore = ["browser"]  # they need Chromium, so they run when they are asked for by name
+
 for variable in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[variable]
 os.environ |= {
