@@ -63,6 +63,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     except JobClosed:  # canceled, and cleaned up after, while the chunks were written
         blobs.delete_all(work_folder(job.job_id))
         raise
+    jobs.expect_batches(job, batches)
     return facts | {"last_batch": batches - 1}
 
 

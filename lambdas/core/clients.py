@@ -16,6 +16,8 @@ _CONFIG = Config(
 # As many connections as the busiest function has threads, and the service alone checks what it is sent: both are
 # felt where it is called a thousand times a second.
 _BUSY = Config(max_pool_connections=64, parameter_validation=False)
+# One socket that is slow to be told must not keep the others waiting; it is told again later.
+_IMPATIENT = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=2, read_timeout=5)
 
 
 def client(service: str) -> Any:
@@ -30,7 +32,8 @@ def busy(service: str) -> Any:
 def management(live_url: str) -> Any:
     """What speaks to the sockets of the WebSocket API at `live_url` (wss://…), at that very address."""
     endpoint = "http" + live_url.removeprefix("ws")
-    return boto3.client("apigatewaymanagementapi", endpoint_url=endpoint, config=_CONFIG.merge(_BUSY))
+    config = _CONFIG.merge(_BUSY).merge(_IMPATIENT)
+    return boto3.client("apigatewaymanagementapi", endpoint_url=endpoint, config=config)
 
 
 def s3() -> Any:

@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from core import clients, settings
-from core.errors import NotFound
+from botocore.exceptions import BotoCoreError, ClientError
+
+from core import aws, clients, settings
+from core.errors import NotFound, Retryable, Unavailable
 from core.events import Event
 from core.jobs import JobStore
 from core.live import messages
@@ -24,6 +26,10 @@ from core.live.sockets import Outcome, Sockets
 from core.log import logger
 from core.streams import stored
 
+LEAST_MILLISECONDS = 15_000
+"""What telling the listeners of one job may take; with less, the rest of a batch waits for its next turn."""
+MAX_LISTENERS = 1000
+"""Of one job. Whoever has its link can connect, and each makes the others wait a little."""
 Record = Mapping[str, Any]
 
 
@@ -51,16 +57,24 @@ def dependencies() -> Dependencies:
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Jobs one after the other; from the first that fails on, the stream's records come again."""
+    """Jobs one after the other; from the first that cannot be told now, the stream's records come again."""
     for job_id, records in _by_job(event["Records"]).items():
         try:
+            if _milliseconds_left(context) < LEAST_MILLISECONDS:
+                raise Unavailable("there is no time left")
             told = tell_listeners(job_id)
             log = [Event.of(item) for item in map(stored, records) if item["entity"] == "event"]
             tell_followers(log, told_already=told)
-        except Exception:
-            logger.exception("listeners were not told", job_id=job_id)
+        except (Retryable, BotoCoreError, ClientError) as error:
+            logger.warning("listeners were not told", job_id=job_id, reason=aws.code(error) or str(error))
             return {"batchItemFailures": [{"itemIdentifier": records[0]["dynamodb"]["SequenceNumber"]}]}
+        except Exception:  # it would fail again; the next event of the job makes up for it
+            logger.exception("listeners will not be told", job_id=job_id)
     return {"batchItemFailures": []}
+
+
+def _milliseconds_left(context: Any) -> float:
+    return float(context.get_remaining_time_in_millis())
 
 
 def _by_job(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -73,7 +87,7 @@ def _by_job(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 def tell_listeners(job_id: str) -> set[str]:
     """Whatever each has not been told yet, and who has asked is told when that is all. Returns who listens."""
-    room = dependencies().audience.room(job_id)
+    room = _admitted(dependencies().audience.room(job_id))
     listeners = {one.connection_id for one in room.subscriptions}
     if not listeners:
         return listeners
@@ -83,13 +97,23 @@ def tell_listeners(job_id: str) -> set[str]:
         for subscription in room.subscriptions:
             dependencies().audience.unsubscribe(subscription.connection_id, job_id)
         return listeners
-    news = _news_after({one.after for one in room.subscriptions}, log)
-    said = {one.connection_id: _messages(one, news[one.after], last) for one in room.subscriptions}
-    outcomes = dependencies().sockets.tell_all({who: what for who, what in said.items() if what})
-    for subscription in room.subscriptions:
-        _settle(subscription, outcomes.get(subscription.connection_id, Outcome.SENT))
-    dependencies().audience.note_told(job_id, last)
+    if last > room.told or room.asking:
+        outcomes = _tell(room, log, last)
+        dependencies().audience.note_told(job_id, last, was=room.told)
+        for subscription in room.subscriptions:
+            _settle(subscription, outcomes.get(subscription.connection_id, Outcome.SENT), last)
     return listeners
+
+
+def _admitted(room: Room) -> Room:
+    """Those for whom there is a place; the others are told that there is none."""
+    places = max(0, MAX_LISTENERS - len(room.joined))
+    for refused in room.asking[places:]:
+        message = f"{MAX_LISTENERS} listen to this job already. Poll its status instead."
+        said = messages.of_error("too_many_listeners", message, job_id=refused.job_id)
+        dependencies().sockets.tell(refused.connection_id, [said])
+        dependencies().audience.unsubscribe(refused.connection_id, refused.job_id)
+    return Room(room.told, [*room.joined, *room.asking[:places]])
 
 
 def _news(job_id: str, room: Room) -> tuple[int, list[Event]]:
@@ -101,11 +125,14 @@ def _news(job_id: str, room: Room) -> tuple[int, list[Event]]:
     return max([least, *(event.sequence or 0 for event in log)]), log
 
 
-def _news_after(numbers: Set[int], log: Sequence[Event]) -> dict[int, list[str]]:
-    """What is after each of these, made but once: a long log for each of many listeners would fill the memory."""
-    return {
-        after: messages.of_events(event for event in log if (event.sequence or 0) > after) for after in numbers
+def _tell(room: Room, log: Sequence[Event], last: int) -> dict[str, Outcome]:
+    """What is after a number is packed once: a long log for each of many listeners would fill the memory."""
+    news = {
+        after: messages.of_events(event for event in log if (event.sequence or 0) > after)
+        for after in {one.after for one in room.subscriptions}
     }
+    said = {one.connection_id: _messages(one, news[one.after], last) for one in room.subscriptions}
+    return dependencies().sockets.tell_all({who: what for who, what in said.items() if what})
 
 
 def _messages(subscription: Subscription, news: list[str], last: int) -> list[str]:
@@ -114,11 +141,11 @@ def _messages(subscription: Subscription, news: list[str], last: int) -> list[st
     return [*news, messages.about("subscribed", job_id=subscription.job_id, sequence=last)]
 
 
-def _settle(subscription: Subscription, outcome: Outcome) -> None:
+def _settle(subscription: Subscription, outcome: Outcome, told: int) -> None:
     audience = dependencies().audience
     if outcome is Outcome.SENT:
         if not subscription.joined:
-            audience.join(subscription)
+            audience.join(subscription, told=told)
     elif outcome is Outcome.GONE and time.time() - subscription.connected_at >= CONNECTING_SECONDS:
         audience.forget(subscription.connection_id)
     elif not audience.ask_again(subscription):

@@ -56,7 +56,9 @@ class LiveApi(Construct):
     def _push(self) -> lambda_.Function:
         """The stream's second reader, and it can have no third. What it misses, the next event makes up for."""
         push = self._speaker("live_push", timeout=Duration.minutes(1), memory_mb=1024)
-        self._storage.jobs.grant(push, *_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query"))
+        self._storage.jobs.grant(
+            push, *_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
+        )
         push.add_event_source(
             sources.DynamoEventSource(
                 self._storage.jobs,

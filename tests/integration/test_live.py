@@ -327,8 +327,13 @@ class TestGone:
         assert sequences(socket.messages) == [1]
         assert types(socket.messages)[-1] == "subscribed"
 
-    def test_silence_does_not_end_a_connection(self, ana: Service, job_id: str) -> None:
+    def test_silence_does_not_end_a_connection(
+        self, ana: Service, job_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Pings keep it open for as long as API Gateway lets it live, which is two hours."""
+        for rule in ana.cloud.bus.rules:
+            if rule.every == MINUTE:  # what else looks around takes its time
+                monkeypatch.setattr(rule, "enabled", False)
         socket = live(ana, job_id)
         ana.cloud.settle()
         socket.take()
@@ -430,10 +435,10 @@ class TestTrouble:
                 assert sequences(socket.messages) == list(range(1, 9))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
-        st.sampled_from(["event", "settle", "join", "leave", "vanish", "again", "come back"]), max_size=25
+        st.sampled_from(["event", "settle", "join", "leave", "vanish", "again", "come back"]), max_size=20
     ),
     seed=st.integers(0, 1000),
 )

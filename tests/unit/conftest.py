@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 from moto import mock_aws
 from moto.kms.utils import generate_private_key
+from moto.s3.responses import S3Response
 
 from core import clients
 from core.blobs import Blobs
 from core.log import logger
 from tests.support import dynamodb_rules
+from tests.support.moto_fixes import keeping_uploads_apart
+from tests.unit.gateway import Gateway
 
 JOBS, DELIVERIES, KEYS, DATA = "jobs", "deliveries", "keys", "data"
 LAMBDAS = Path(__file__).parents[2] / "lambdas"
@@ -70,7 +73,8 @@ def keys_table(dynamodb: Any) -> str:
 
 
 @pytest.fixture
-def s3(aws: None, cached_clients: Callable[[str], Any]) -> Any:
+def s3(aws: None, cached_clients: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(S3Response, "_key_response", keeping_uploads_apart(S3Response._key_response))
     return cached_clients("s3")
 
 
@@ -149,6 +153,7 @@ ENVIRONMENT = {
     "CORS_ORIGINS": "",
     "WAIT_SECONDS_MAX": "25",
     "LINK_HOURS": "48",
+    "LIVE_URL": "wss://live.example.com/v1",
     "EMBEDDING": "bedrock",
     "EMBEDDING_MODEL": "model",
     "EMBEDDING_DIMENSIONS": "2",
@@ -168,8 +173,14 @@ ENVIRONMENT["STATE_MACHINE"] = f"arn:aws:states:{ACCOUNT}:stateMachine:document"
 
 
 @pytest.fixture
+def gateway() -> Gateway:
+    """What the connections of the WebSocket API are told."""
+    return Gateway()
+
+
+@pytest.fixture
 def environment(
-    aws: None, monkeypatch: pytest.MonkeyPatch, cached_clients: Callable[[str], Any]
+    aws: None, monkeypatch: pytest.MonkeyPatch, cached_clients: Callable[[str], Any], gateway: Gateway
 ) -> dict[str, str]:
     """What functions find in their environment, and warm functions that have read none of it yet.
 
@@ -181,6 +192,7 @@ def environment(
     monkeypatch.setattr(clients, "busy", lambda service: cached_clients(f"busy {service}"))
     monkeypatch.setattr(clients, "dynamodb", lambda: cached_clients("dynamodb"))
     monkeypatch.setattr(clients, "s3", lambda: cached_clients("s3"))
+    monkeypatch.setattr(clients, "management", {ENVIRONMENT["LIVE_URL"]: gateway}.__getitem__)
     forget()
     return ENVIRONMENT
 

@@ -263,6 +263,17 @@ class JobStore:
             self._pause()
         raise Contended("the job is being changed by too many writers at once")
 
+    def expect_batches(self, job: Job, total: int) -> None:
+        """Note how much there is to do before any of it is done: when a look is worth it follows from that."""
+        self._client.update_item(
+            TableName=self._table,
+            Key={"pk": f"JOB#{job.job_id}", "sk": "PROGRESS"},
+            UpdateExpression="SET #total = :total, expires_at = :expires, "
+            "reported_at = if_not_exists(reported_at, :now)",
+            ExpressionAttributeNames={"#total": "total"},
+            ExpressionAttributeValues={":total": total, ":expires": job.expires_at, ":now": int(self._clock())},
+        )
+
     def mark_batch(self, job: Job, batch: int, *, total: int) -> None:
         """Count a batch as done, once however often it is called, and now and then say so in the log."""
         key = {"pk": f"JOB#{job.job_id}", "sk": "PROGRESS"}
@@ -505,7 +516,7 @@ def _job(item: Item) -> Job:
 
 def _counts(progress: Item) -> tuple[int, int]:
     """(done, total). Batches, which come in any order and twice, are a set; what goes in order is a number."""
-    done = progress["done"]
+    done = progress.get("done", 0)
     return len(done) if isinstance(done, set) else int(done), int(progress["total"])
 
 

@@ -2,7 +2,8 @@
 
 A subscription is asked for by a row beside the job's log. The row's own record in the table's stream brings it to
 the one function that speaks to the job's listeners, which replays what was missed and only then counts the row as
-joined. Since one function does both in the stream's order, a replay and a new event cannot overtake each other.
+joined. The stream lets one such function run at a time for a job, so a replay and a new event do not overtake each
+other; should there be two all the same (DynamoDB may split what is hot), each notices the other, and begins again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from core import events
-from core.errors import Forbidden
+from botocore.exceptions import ClientError
+
+from core import aws, events
+from core.errors import Contended, Forbidden
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html
 CONNECTION_SECONDS = 2 * 3600
@@ -149,12 +152,14 @@ class Audience:
         """What could not be sent after its `after` is to be replayed. False once that was tried too often."""
         if subscription.tries >= MAX_TRIES:
             return False
-        self._move(
+        change = self._change(
             subscription,
             "#state = :asked, asking = :new, #after = :after, tries = tries + :one",
             {"#after": "after"},
             {":asked": ASKED, ":new": _nonce(), ":after": subscription.after, ":one": 1},
         )
+        with suppress(self._client.exceptions.ConditionalCheckFailedException):
+            self._client.update_item(**change)
         return True
 
     def unsubscribe(self, connection_id: str, job_id: str) -> None:
@@ -178,16 +183,39 @@ class Audience:
         told = next((int(item["told"]) for item in items if item["sk"] == "LIVE"), 0)
         return Room(told, [_subscription(item, told) for item in items if item["sk"] != "LIVE"])
 
-    def join(self, subscription: Subscription) -> None:
-        """Count it among those who have been told everything."""
-        self._move(subscription, "#state = :joined, tries = :none", {}, {":joined": JOINED, ":none": 0})
+    def note_told(self, job_id: str, sequence: int, *, was: int) -> None:
+        """Those who have joined have been told everything through this number, where it was `was` before.
 
-    def note_told(self, job_id: str, sequence: int) -> None:
-        """Those who have joined have been told everything through this number."""
-        expires_at = int(self._clock()) + KEPT_SECONDS
-        self._put(
-            {"pk": f"JOB#{job_id}", "sk": "LIVE", "entity": "room", "told": sequence, "expires_at": expires_at}
-        )
+        Raises Contended where somebody else has told them meanwhile: who has been told what must be read again.
+        """
+        now = int(self._clock())
+        item = {"told": sequence, "expires_at": now + KEPT_SECONDS, "entity": "room"}
+        try:
+            self._client.put_item(
+                TableName=self._table,
+                Item=_room_key(job_id) | item,
+                ConditionExpression="attribute_not_exists(pk) OR told = :was OR expires_at <= :now",
+                ExpressionAttributeValues={":was": was, ":now": now},
+            )
+        except self._client.exceptions.ConditionalCheckFailedException:
+            raise Contended("the listeners of a job are told by two at once") from None
+
+    def join(self, subscription: Subscription, *, told: int) -> None:
+        """Count it among those who have been told everything, unless it has gone or asked anew meanwhile.
+
+        Raises Contended where that is not `told` any more: then it lacks what the others have been told.
+        """
+        room = {"Key": _room_key(subscription.job_id), "ConditionExpression": "told = :told"}
+        values = {":joined": JOINED, ":none": 0}
+        joining = self._change(subscription, "#state = :joined, tries = :none", {}, values)
+        check = {"TableName": self._table, **room, "ExpressionAttributeValues": {":told": told}}
+        try:
+            self._client.transact_write_items(TransactItems=[{"ConditionCheck": check}, {"Update": joining}])
+        except ClientError as error:
+            if aws.code(error) != "TransactionCanceledException":
+                raise
+            if aws.cancellation_codes(error) != ["None", "ConditionalCheckFailed"]:
+                raise Contended("the listeners of a job are told by two at once") from error
 
     # ── a kind ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,19 +240,18 @@ class Audience:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _move(
+    def _change(
         self, subscription: Subscription, change: str, names: Mapping[str, str], values: Mapping[str, Any]
-    ) -> None:
-        """Change a subscription, unless it has gone or asked anew since it was read."""
-        with suppress(self._client.exceptions.ConditionalCheckFailedException):
-            self._client.update_item(
-                TableName=self._table,
-                Key=_subscription_key(subscription.job_id, subscription.connection_id),
-                UpdateExpression=f"SET {change}",
-                ConditionExpression="asking = :asking",
-                ExpressionAttributeNames={"#state": "state", **names},
-                ExpressionAttributeValues={":asking": subscription.asking, **values},
-            )
+    ) -> dict[str, Any]:
+        """An update of a subscription, unless it has gone or asked anew since it was read."""
+        return {
+            "TableName": self._table,
+            "Key": _subscription_key(subscription.job_id, subscription.connection_id),
+            "UpdateExpression": f"SET {change}",
+            "ConditionExpression": "asking = :asking",
+            "ExpressionAttributeNames": {"#state": "state", **names},
+            "ExpressionAttributeValues": {":asking": subscription.asking, **values},
+        }
 
     def _query(self, condition: str, values: Mapping[str, Any], **options: Any) -> Iterable[Mapping[str, Any]]:
         pages: Iterable[Mapping[str, Any]] = self._client.get_paginator("query").paginate(
@@ -250,6 +277,10 @@ def _end_of(connection: Connection) -> int:
 
 def _connection_key(connection_id: str) -> dict[str, str]:
     return {"pk": f"LIVE#{connection_id}", "sk": "CONNECTION"}
+
+
+def _room_key(job_id: str) -> dict[str, str]:
+    return {"pk": f"JOB#{job_id}", "sk": "LIVE"}
 
 
 def _subscription_key(job_id: str, connection_id: str) -> dict[str, str]:

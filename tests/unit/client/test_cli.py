@@ -656,6 +656,8 @@ def on_terminal(arguments: list[str], *, until: str) -> tuple[int, str]:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
+        # where tests run in the background it is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "PYTHONPATH": str(CLIENT), "TERM": "xterm"},
     )
     os.close(theirs)
