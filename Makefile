@@ -33,6 +33,7 @@ test: check     ## all tests (ARGS="-k words", ARGS=tests/unit …)
 	.venv/bin/pytest -n auto --dist loadfile $(ARGS)
 
 test-browser: setup  ## pages that follow real jobs, in a real browser; needs Chromium (Debian: apt install chromium)
+	@.venv/bin/python -m pip --disable-pip-version-check install --quiet -r tests/browser/requirements.txt
 	.venv/bin/pytest tests/browser $(ARGS)
 
 package: setup  ## build the layers as AWS gets them and show the size of every function

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from local import corpus, deploy, engine
 from recado import Recado
 from recado.models import Job
-from tests.browser import chromium, pages
-from tests.browser.chromium import Chromium, Page
+from tests.browser import pages
 from tests.browser.pages import Web
 from tests.e2e.conftest import System
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ("--disable-gpu", "--disable-quic", "--disable-sync", "--no-proxy-server")
+PATIENCE_MS = 90_000
 
 
 @pytest.fixture(scope="session")
@@ -39,25 +45,47 @@ def client(system: System) -> Iterator[Recado]:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    with chromium.running(tmp_path_factory.mktemp("chromium")) as browser:
+def browser() -> Iterator[Browser]:
+    """The machine's Chromium without a window, and without a sandbox: root has none, and our pages need none."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        pytest.fail("there is no Chromium. On Debian and Ubuntu: apt install chromium", pytrace=False)
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=program, args=FLAGS, chromium_sandbox=False) as browser,
+    ):
         yield browser
 
 
 @pytest.fixture
-def opened(browser: Chromium) -> Iterator[Callable[[str], Page]]:
-    """Opens a page, and closes it after the test."""
-    made: list[Page] = []
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page that shares nothing with any other: no cache, no connection, no storage."""
+    with browser.new_page(viewport={"width": 760, "height": 900}, device_scale_factor=2) as page:
+        page.set_default_timeout(PATIENCE_MS)
+        yield page
 
-    def open_page(url: str) -> Page:
-        page = browser.page()
-        made.append(page)
-        page.open(url)
-        return page
 
-    yield open_page
-    for page in made:
-        page.close()
+@pytest.fixture
+def sockets(page: Page) -> list[str]:
+    """The URLs of all WebSockets that the page has opened, or tried."""
+    urls: list[str] = []
+    page.on("websocket", lambda socket: urls.append(socket.url))
+    return urls
+
+
+@pytest.fixture
+def preflights(page: Page) -> list[str]:
+    """The URLs that the browser has asked about before a request: these, Playwright does not list."""
+    urls: list[str] = []
+
+    def note(sent: dict[str, Any]) -> None:
+        if sent["request"]["method"] == "OPTIONS":
+            urls.append(sent["request"]["url"])
+
+    network = page.context.new_cdp_session(page)
+    network.on("Network.requestWillBeSent", note)
+    network.send("Network.enable")
+    return urls
 
 
 @pytest.fixture

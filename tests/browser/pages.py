@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from playwright.sync_api import Page, Request
+
 from local.receiver import HOST
 from local.toolchain import ROOT
 
@@ -94,6 +96,17 @@ def changed(link: str) -> str:
     wrong = re.sub(r"\.(.)([A-Za-z0-9_-]{31})(?=/|&|$)", lambda m: f".{'BA'[m[1] == 'B']}{m[2]}", link)
     assert wrong != link
     return wrong
+
+
+def requests(page: Page, url: str) -> list[Request]:
+    """All that the page has sent to this URL over HTTP."""
+    return [request for request in page.requests() if request.url == url]
+
+
+def complaints(page: Page) -> list[str]:
+    """The console: what the page and the browser wrote there, and what nobody caught."""
+    said = [message.text for message in page.console_messages(filter="all")]
+    return said + [str(error) for error in page.page_errors(filter="all")]
 
 
 @contextlib.contextmanager
