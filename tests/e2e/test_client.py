@@ -22,12 +22,13 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from core.jobs import JobStore
 from local import corpus
 from local.receiver import is_genuine
 from recado import AsyncRecado, Recado, _uploads
 from recado.errors import Forbidden, TimeUp
 from recado.models import Delivery, Job, JobFailed
-from tests.e2e.conftest import System, wait_for
+from tests.e2e.conftest import System, know_jobs_as_short, wait_for
 from tests.e2e.sites import Site, site
 from tests.e2e.test_system import NOTE
 from tests.support import pdfs
@@ -43,16 +44,9 @@ def key(system: System) -> str:
 
 
 @pytest.fixture(scope="module")
-def client(system: System, key: str) -> Iterator[Recado]:
-    """Of an owner whose jobs are known to be short: Retry-After is a few seconds at most then, not thirty."""
+def client(system: System, key: str, store: JobStore) -> Iterator[Recado]:
     with Recado(system.url, key) as client:
-
-        def known() -> str | None:
-            made = [client.submit(text=f"Warming up, {n}.").job_id for n in range(6)]
-            wait_for(lambda: all(client.job(job_id).is_final for job_id in made))
-            return client.job(client.submit(text="When will this be over?").job_id).expected_completion
-
-        wait_for(known)
+        know_jobs_as_short(client, store)
         yield client
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -24,13 +23,12 @@ from websockets.exceptions import ConnectionClosed
 
 from core.jobs import JobStore
 from core.jobs.machine import Change, Transition
-from core.jobs.pace import LEAST_SAMPLES
 from core.live.audience import Audience
 from core.live.channel import Channel
 from core.live.sockets import Sockets
 from local import corpus
 from recado import Recado
-from tests.e2e.conftest import System, wait_for
+from tests.e2e.conftest import System, know_jobs_as_short, wait_for
 from tests.e2e.sites import site
 from tests.support.live import text_of
 
@@ -42,28 +40,9 @@ Told = list[tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
-def table(system: System) -> Any:
-    credentials = system.engine.credentials()
-    session = boto3.Session(
-        aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
-        region_name=credentials["AWS_REGION"],
-    )
-    return session.resource("dynamodb", endpoint_url=system.engine.endpoint).Table(system.outputs["JobsTable"])
-
-
-@pytest.fixture(scope="module")
-def store(table: Any) -> JobStore:
-    return JobStore(table.meta.client, table.name)
-
-
-@pytest.fixture(scope="module")
 def client(system: System, store: JobStore) -> Iterator[Recado]:
-    """Of an owner whose jobs are known to be short: Retry-After is a few seconds at most then, not thirty."""
     with Recado(system.url, system.caller("live").key) as client:
-        job = client.wait(client.submit(text="Warming up."), timeout=60)
-        for _ in range(LEAST_SAMPLES):
-            store.learn(store.get(job.job_id))
+        know_jobs_as_short(client, store)
         yield client
 
 
