@@ -9,17 +9,16 @@ from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_lambda_event_sources as sources
 from constructs import Construct
 
 from stacks.config import Config
 from stacks.constructs.alarms import Alarms
-from stacks.constructs.discarded_records import DiscardedRecords
 from stacks.constructs.document_pipeline import DocumentPipeline, embedding_environment, model_access
 from stacks.constructs.fan_out import FanOut
 from stacks.constructs.functions import Functions
 from stacks.constructs.gateway_logs import GatewayLogs
 from stacks.constructs.job_queue import JobQueue
+from stacks.constructs.jobs_stream import jobs_stream
 from stacks.constructs.live_api import LiveApi
 from stacks.constructs.rest_api import RestApi
 from stacks.constructs.webhooks import Webhooks, outbound_environment
@@ -71,24 +70,16 @@ class ServiceStack(Stack):
         self.fan_out.events.grant_publish(publisher)
         self.fan_out.alerts.grant_publish(publisher)
         self._storage.grant_objects(publisher, write=("parked/",))
+        new_events = {
+            "eventName": lambda_.FilterRule.is_equal("INSERT"),
+            "dynamodb": {"NewImage": {"entity": {"S": lambda_.FilterRule.is_equal("event")}}},
+        }
         publisher.add_event_source(
-            sources.DynamoEventSource(
-                self._storage.jobs,
-                starting_position=lambda_.StartingPosition.TRIM_HORIZON,
-                batch_size=100,
-                report_batch_item_failures=True,
-                bisect_batch_on_error=True,
+            jobs_stream(
+                self._storage,
+                filters=[new_events],
                 retry_attempts=1000,  # for about 12 hours: the age is what bounds them
                 max_record_age=Duration.hours(12),
-                on_failure=DiscardedRecords(self._storage),
-                filters=[
-                    lambda_.FilterCriteria.filter(
-                        {
-                            "eventName": lambda_.FilterRule.is_equal("INSERT"),
-                            "dynamodb": {"NewImage": {"entity": {"S": lambda_.FilterRule.is_equal("event")}}},
-                        }
-                    )
-                ],
             )
         )
         return publisher

@@ -11,13 +11,12 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_lambda_event_sources as sources
 from constructs import Construct
 
 from stacks.config import Config
-from stacks.constructs.discarded_records import DiscardedRecords
 from stacks.constructs.functions import Functions
 from stacks.constructs.gateway_logs import GatewayLogs
+from stacks.constructs.jobs_stream import jobs_stream
 from stacks.storage import StorageStack
 
 STAGE = "v1"
@@ -60,19 +59,14 @@ class LiveApi(Construct):
             push, *_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
         )
         push.add_event_source(
-            sources.DynamoEventSource(
-                self._storage.jobs,
-                starting_position=lambda_.StartingPosition.TRIM_HORIZON,
-                batch_size=100,
-                report_batch_item_failures=True,
-                bisect_batch_on_error=True,
-                retry_attempts=10,
-                max_record_age=Duration.minutes(10),
-                on_failure=DiscardedRecords(self._storage),
+            jobs_stream(
+                self._storage,
                 filters=[
                     _of_jobs("event", ["INSERT"]),
                     _of_jobs("subscription", ["INSERT", "MODIFY"], state="asked"),
                 ],
+                retry_attempts=10,
+                max_record_age=Duration.minutes(10),
             )
         )
         return push
@@ -145,15 +139,13 @@ _ACCESS_LOG = {
 def _of_jobs(entity: str, names: list[str], *, state: str | None = None) -> dict[str, object]:
     """Records of items of this kind that belong to jobs."""
     image = {"entity": entity} | ({"state": state} if state else {})
-    return lambda_.FilterCriteria.filter(
-        {
-            "eventName": lambda_.FilterRule.or_(*names),
-            "dynamodb": {
-                "Keys": {"pk": {"S": lambda_.FilterRule.begins_with("JOB#")}},
-                "NewImage": {key: {"S": lambda_.FilterRule.is_equal(value)} for key, value in image.items()},
-            },
-        }
-    )
+    return {
+        "eventName": lambda_.FilterRule.or_(*names),
+        "dynamodb": {
+            "Keys": {"pk": {"S": lambda_.FilterRule.begins_with("JOB#")}},
+            "NewImage": {key: {"S": lambda_.FilterRule.is_equal(value)} for key, value in image.items()},
+        },
+    }
 
 
 def _actions(*names: str) -> list[str]:
