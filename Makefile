@@ -30,7 +30,7 @@ check: setup    ## lint, formatting, types
 	.venv/bin/mypy
 
 test: check     ## all tests (ARGS="-k words", ARGS=tests/unit …)
-	.venv/bin/pytest -n auto --dist loadfile $(ARGS)
+	.venv/bin/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-browser: setup  ## pages that follow real jobs, in a real browser; needs Chromium (Debian: apt install chromium)
 	@.venv/bin/python -m pip --disable-pip-version-check install --quiet -r tests/browser/requirements.txt

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,8 +46,11 @@ def _nothing_is_left() -> Iterator[None]:
 
 
 def children() -> set[str]:
-    tasks = Path("/proc/self/task").glob("*/children")
-    return {child for task in tasks for child in task.read_text().split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends meanwhile
+            found |= set(task.read_text().split())
+    return found
 
 
 def open_files() -> int:
