@@ -28,6 +28,9 @@ from core.streams import stored
 
 LEAST_MILLISECONDS = 15_000
 """What telling the listeners of one job may take; with less, the rest of a batch waits for its next turn."""
+MAX_TRIES = 20
+HANDSHAKE_SECONDS = 0.1
+"""Most handshakes are over by then."""
 MAX_LISTENERS = 1000
 """Of one job. Whoever has its link can connect, and each makes the others wait a little."""
 Record = Mapping[str, Any]
@@ -148,8 +151,11 @@ def _settle(subscription: Subscription, outcome: Outcome, told: int) -> None:
             audience.join(subscription, told=told)
     elif outcome is Outcome.GONE and time.time() - subscription.connected_at >= CONNECTING_SECONDS:
         audience.forget(subscription.connection_id)
-    elif not audience.ask_again(subscription):
+    elif outcome is Outcome.FAILED and subscription.tries >= MAX_TRIES:
         _end(subscription.connection_id)
+    else:
+        time.sleep(HANDSHAKE_SECONDS if outcome is Outcome.GONE else 0)
+        audience.ask_again(subscription)
 
 
 def _end(connection_id: str) -> None:

@@ -31,7 +31,6 @@ KEPT_SECONDS = 86_400
 """How far a job's listeners have been told is known for so long after they were told anything."""
 TICKET_SECONDS = 60
 MAX_SUBSCRIPTIONS = 100
-MAX_TRIES = 20
 
 ASKED, JOINED = "asked", "joined"
 Item = dict[str, Any]
@@ -148,10 +147,8 @@ class Audience:
             | {"gsi1pk": f"LIVE#{connection.connection_id}", "gsi1sk": f"JOB#{job_id}"}
         )
 
-    def ask_again(self, subscription: Subscription) -> bool:
-        """What could not be sent after its `after` is to be replayed. False once that was tried too often."""
-        if subscription.tries >= MAX_TRIES:
-            return False
+    def ask_again(self, subscription: Subscription) -> None:
+        """What could not be sent after its `after` is to be replayed."""
         change = self._change(
             subscription,
             "#state = :asked, asking = :new, #after = :after, tries = tries + :one",
@@ -160,7 +157,6 @@ class Audience:
         )
         with suppress(self._client.exceptions.ConditionalCheckFailedException):
             self._client.update_item(**change)
-        return True
 
     def unsubscribe(self, connection_id: str, job_id: str) -> None:
         self._delete(_subscription_key(job_id, connection_id))

@@ -13,7 +13,7 @@ from core import events, ids
 from core.events import Event
 from core.jobs import JobStore
 from core.live import messages
-from core.live.audience import CONNECTING_SECONDS, KEPT_SECONDS, MAX_TRIES, Audience, Connection
+from core.live.audience import CONNECTING_SECONDS, KEPT_SECONDS, Audience, Connection
 from core.live.messages import MESSAGE_BYTES
 from live_push import handler as live_push
 from live_push.handler import handler
@@ -319,11 +319,18 @@ def test_a_log_is_packed_once(
 # ── sockets that break ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_during_the_handshake(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """Who seems to be gone some seconds after it has come is asked for again, and told everything later."""
+def test_during_the_handshake(
+    bench: Bench, gateway: Gateway, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who seems to be gone some seconds after it has come is asked for again, however often, and told later."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
     gateway.troubles["a="] = GONE
     assert push(bench.ask("a=", job_id, ago=0)) == []
+    for _ in range(2 * live_push.MAX_TRIES):
+        assert push(bench.asked(job_id, "a=")) == []
     assert bench.states(job_id) == {"a=": False}
+    assert pauses == [live_push.HANDSHAKE_SECONDS] * (1 + 2 * live_push.MAX_TRIES)
     assert bench.audience.connection("a=") is not None
     gateway.troubles.clear()
     push(bench.asked(job_id, "a="))
@@ -377,13 +384,13 @@ def test_a_throttled_socket(bench: Bench, gateway: Gateway, job_id: str) -> None
     assert (sequences(replay), last) == ([2, 3], subscribed(job_id, 3))
 
 
-@pytest.mark.parametrize(("trouble", "ago"), [(THROTTLED, 60), (GONE, 0)])
+@pytest.mark.parametrize(("trouble", "ago"), [(THROTTLED, 60), (THROTTLED, 0)])
 def test_tries_end(bench: Bench, gateway: Gateway, job_id: str, trouble: str, ago: float) -> None:
     """Who cannot be reached for long is cut off, for its client to come back, and is not asked for any more."""
     post = gateway.post_to_connection
     gateway.troubles["a="] = trouble
     record = bench.ask("a=", job_id, ago=ago)
-    for _ in range(MAX_TRIES):
+    for _ in range(live_push.MAX_TRIES):
         push(record)
         record = bench.asked(job_id, "a=")
     assert bench.states(job_id) == {"a=": False}
