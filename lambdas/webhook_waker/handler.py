@@ -27,6 +27,7 @@ from core.webhooks.queue import Message, WebhooksQueue
 
 WORKERS = 8
 PAGE = 100
+CANDIDATES = 10  # for a probe, of which the first will do unless the index lags
 SECONDS = 45  # of the minute until the next run: what is left over is woken then
 FAILED_HERE = "Sending failed on our side."
 
@@ -126,7 +127,7 @@ def look_at(health: Health, until: float) -> None:
 
 def probe(health: Health) -> None:
     """Send the oldest that is held, to see whether the receiver works again."""
-    entries = dependencies().deliveries.held(health.owner, health.lane, limit=PAGE)
+    entries = dependencies().deliveries.held(health.owner, health.lane, limit=CANDIDATES)
     if not entries:
         dependencies().health.half_open(health)
     elif dependencies().health.begin_probe(health):

@@ -34,6 +34,7 @@ MAX_QUEUE_DELAY_SECONDS = (
     900  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html
 )
 MAX_EXAMINED = 1000
+PAGE = 100
 MISSING = "There is no such delivery. Check the id; deliveries are kept for a limited time."
 JOB_BODY_CHARACTERS = 1000  # of an answer, a multiple of 4 as base64 needs; the delivery has the rest
 OPEN = ("pending", "sending")
@@ -513,13 +514,15 @@ class DeliveryStore:
 
     def _index(self, index: str, pk: str, *, low: str, high: str, limit: int) -> list[Item]:
         found = []
-        for entry in self._entries(index, pk, low=low, high=high):
+        for entry in self._entries(index, pk, low=low, high=high, page=min(limit, PAGE)):
             found.append(entry)
             if len(found) == limit:
                 break
         return found
 
-    def _entries(self, index: str, pk: str, *, low: str, high: str, newest_first: bool = False) -> Iterator[Item]:
+    def _entries(
+        self, index: str, pk: str, *, low: str, high: str, newest_first: bool = False, page: int = PAGE
+    ) -> Iterator[Item]:
         if low > high:  # nothing lies between, and DynamoDB refuses to look
             return
         pages = self._client.get_paginator("query").paginate(
@@ -528,10 +531,10 @@ class DeliveryStore:
             KeyConditionExpression=f"{index}pk = :pk AND {index}sk BETWEEN :low AND :high",
             ExpressionAttributeValues={":pk": pk, ":low": low or " ", ":high": high},
             ScanIndexForward=not newest_first,
-            PaginationConfig={"PageSize": 100},
+            PaginationConfig={"PageSize": page},
         )
-        for page in pages:
-            yield from page["Items"]
+        for each in pages:
+            yield from each["Items"]
 
 
 _IDLE = "attempts = :attempts AND lease_until <= :now AND #status IN (:pending, :sending)"
