@@ -268,10 +268,9 @@ class JobStore:
         self._client.update_item(
             TableName=self._table,
             Key={"pk": f"JOB#{job.job_id}", "sk": "PROGRESS"},
-            UpdateExpression="SET #total = :total, expires_at = :expires, "
-            "reported_at = if_not_exists(reported_at, :now)",
+            UpdateExpression="SET #total = :total, expires_at = :expires",
             ExpressionAttributeNames={"#total": "total"},
-            ExpressionAttributeValues={":total": total, ":expires": job.expires_at, ":now": int(self._clock())},
+            ExpressionAttributeValues={":total": total, ":expires": job.expires_at},
         )
 
     def mark_batch(self, job: Job, batch: int, *, total: int) -> None:
