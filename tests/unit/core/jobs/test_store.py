@@ -772,6 +772,19 @@ def test_snapshot(cloud_bench: Bench) -> None:
     assert (snapshot.webhook["status"], snapshot.webhook["attempts"]) == ("pending", 1)
 
 
+def test_what_there_is_to_do(cloud_bench: Bench) -> None:
+    """How much there is to do is known before any is done, and the only batch reports nothing, however slow."""
+    store = cloud_bench.store
+    subject = cloud_bench.submitted()
+    store.expect_batches(subject, 1)
+    assert store.snapshot(subject.job_id, owner="ana").progress == (0, 1)
+    cloud_bench.clock.now += 10 * PROGRESS_EVENT_SECONDS
+    store.mark_batch(subject, 0, total=1)
+    store.expect_batches(subject, 1)
+    assert store.snapshot(subject.job_id, owner="ana").progress == (1, 1)
+    assert [event.name for event in store.events(subject.job_id)] == ["document.uploaded"]
+
+
 def test_the_latest_word_of_a_webhook(cloud_bench: Bench) -> None:
     """What an attempt came to is shown until a later one is known; what is told late changes nothing."""
     store, subject = cloud_bench.store, cloud_bench.submitted()
