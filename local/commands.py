@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 _WHAT_NEXT = """
 [bold]What next[/]
-  make up       leave it running, with a key and lines to paste: the command `recado`, and curl
+  make up       leave it running, with lines to paste for `recado` and for curl
   make listen   a webhook receiver that verifies and prints what it gets
   make test     prove all of it
   make deploy   send the same app to your AWS account (see README)

@@ -15,7 +15,7 @@ from stacks.config import Config
 from stacks.constructs.alarms import Alarms
 from stacks.constructs.document_pipeline import DocumentPipeline, embedding_environment, model_access
 from stacks.constructs.fan_out import FanOut
-from stacks.constructs.functions import Functions
+from stacks.constructs.functions import Functions, call_every
 from stacks.constructs.gateway_logs import GatewayLogs
 from stacks.constructs.job_queue import JobQueue
 from stacks.constructs.jobs_stream import jobs_stream
@@ -119,12 +119,7 @@ class ServiceStack(Stack):
             queue.grant_consume_messages(sweep)
         self._storage.jobs.grant_read_write_data(sweep)
         self.pipeline.state_machine.grant_task_response(sweep)
-        events.Rule(
-            self,
-            "EveryMinute",
-            schedule=events.Schedule.rate(Duration.minutes(1)),
-            targets=[targets.LambdaFunction(sweep, retry_attempts=0)],
-        )
+        call_every(self, "EveryMinute", Duration.minutes(1), sweep)
         return sweep
 
     def _api(self) -> RestApi:

@@ -115,6 +115,11 @@ class StorageStack(Stack):
                 iam.Grant.add_to_principal(grantee=function, actions=[action], resource_arns=arns)
 
 
+def table_actions(*names: str) -> list[str]:
+    """What to grant on a table, by the names of the calls."""
+    return [f"dynamodb:{name}" for name in names]
+
+
 def _upload_cors(origins: tuple[str, ...]) -> s3.CorsRule:
     return s3.CorsRule(
         allowed_methods=[s3.HttpMethods.PUT],

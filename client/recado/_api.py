@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from recado import _uploads
-from recado._calls import Calls, Timer
+from recado._calls import Calls, Timer, parsed
 from recado._cursor import Cursor
 from recado._feed import Feed
 from recado._following import Following, Transport
@@ -135,8 +135,7 @@ class Operations:
     @operation
     async def events(self, job_id: str, *, after: int = 0) -> tuple[JobEvent, ...]:
         """What has happened so far, in order, from the event after number `after` on."""
-        path = f"/jobs/{quote(job_id, safe='')}/events"
-        return _items(await self._calls.json("GET", path, query={"after": after}), "events", JobEvent)
+        return _items(parsed(await self._calls.call(self._calls.log(job_id, after))), "events", JobEvent)
 
     @operation
     async def cancel(self, job_id: str) -> Job:

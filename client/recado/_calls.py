@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from recado import errors
 from recado._io import IO, Answer, Request
@@ -85,6 +85,11 @@ class Calls:
             None if body is None else json.dumps(body).encode(),
             timeout or self.timeout,
         )
+
+    def log(self, job_id: str, after: int, *, timeout: float | None = None) -> Request:
+        """For a job's events after this number."""
+        path = f"/jobs/{quote(job_id, safe='')}/events"
+        return self.request("GET", path, query={"after": after}, timeout=timeout)
 
     async def call(
         self, request: Request, *, repeatable: bool = True, retries: int | None = None, gone: int | None = None

@@ -18,7 +18,7 @@ from recado import _listen, config, cost
 from recado._screen import Bars, Screen, Typed, clean, duration, facts, is_terminal, local_date, upload_bar
 from recado.client import Recado
 from recado.errors import InvalidRequest, NotConfigured, RecadoError
-from recado.models import Delivery, Hit, Job, JobCanceled, JobFailed, JobStatus, Pending, Webhook
+from recado.models import Delivery, Hit, Job, JobCanceled, JobEvent, JobFailed, JobStatus, Pending, Webhook
 
 OK, REFUSED, USAGE, FAILED, CANCELED, TIME_UP, NO_ACCESS, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 SECRET = "RECADO_WEBHOOK_SECRET"  # noqa: S105 the name of a variable
@@ -146,12 +146,7 @@ def _watch(client: Recado, job: Job, options: argparse.Namespace, screen: Screen
     with text:
         for event in watching:
             text.end_line()
-            if screen.as_json:
-                screen.json(event.raw)
-            elif screen.for_people:
-                screen.event(event, is_answer=True)
-            else:
-                screen.line(event.timestamp, event.sequence, event.event, facts(event.raw))
+            _show_event(event, screen)
     _raise_unless_completed(client.job(job.job_id))
     return OK
 
@@ -160,13 +155,16 @@ def follow(options: argparse.Namespace, screen: Screen) -> int:
     """Every event of every job, until Ctrl-C."""
     with _stoppable(), suppress(KeyboardInterrupt), _client(options) as client:
         for event in client.follow(options.kind, on_connected=_Greeting(options.kind, screen)):
-            if screen.as_json:
-                screen.json(event.raw)
-            elif screen.for_people:
-                screen.event(event, is_answer=True, with_job=True)
-            else:
-                screen.line(event.timestamp, event.job_id, event.sequence, event.event, facts(event.raw))
+            _show_event(event, screen, with_job=True)
     return OK
+
+
+def _show_event(event: JobEvent, screen: Screen, *, with_job: bool = False) -> None:
+    if screen.for_people:
+        screen.event(event, is_answer=True, with_job=with_job)
+    else:
+        job = (event.job_id,) if with_job else ()
+        screen.record(event, event.timestamp, *job, event.sequence, event.event, facts(event.raw))
 
 
 class _Greeting:
@@ -217,12 +215,8 @@ def _describe(job: Job, now: JobStatus | None, screen: Screen) -> None:
 def ls(options: argparse.Namespace, screen: Screen) -> int:
     with _client(options) as client:
         jobs = list(client.jobs(status=options.status, kind=options.kind, limit=options.limit))
-    if screen.as_json:
-        for job in jobs:
-            screen.json(job.raw)
-        return OK
     rows = [(j.job_id, j.status, j.stage, j.kind, j.document_id or j.webhook_id, _when(j, screen)) for j in jobs]
-    screen.table(("job", "status", "stage", "kind", "about", "created"), rows)
+    screen.records(jobs, ("job", "status", "stage", "kind", "about", "created"), rows)
     return OK
 
 
@@ -233,10 +227,7 @@ def _when(item: Any, screen: Screen) -> str:
 def cancel(options: argparse.Namespace, screen: Screen) -> int:
     with _client(options) as client:
         job = client.cancel(options.job)
-    if screen.as_json:
-        screen.json(job.raw)
-    else:
-        screen.line(job.job_id, job.status)
+    screen.record(job, job.job_id, job.status)
     return OK
 
 
@@ -285,13 +276,10 @@ def documents(options: argparse.Namespace, screen: Screen) -> int:
             screen.note(f"{clean(options.delete)} is found no more.")
             return OK
         found = client.documents()
-    if screen.as_json:
-        for document in found:
-            screen.json(document.raw)
-        return OK
     moment = local_date if screen.for_people else str
     rows = [(d.document_id, d.chunks, d.characters, d.media_type, moment(d.indexed_at)) for d in found]
-    screen.table(("document", "chunks", "characters", "type", "indexed"), rows, right=("chunks", "characters"))
+    headings = ("document", "chunks", "characters", "type", "indexed")
+    screen.records(found, headings, rows, right=("chunks", "characters"))
     return OK
 
 
@@ -325,12 +313,8 @@ def _show_secret(hook: Webhook, screen: Screen) -> int:
 def webhooks_ls(options: argparse.Namespace, screen: Screen) -> int:
     with _client(options) as client:
         hooks = client.webhooks.list()
-    if screen.as_json:
-        for hook in hooks:
-            screen.json(hook.raw)
-        return OK
     rows = [(hook.webhook_id, _state(hook), hook.url, " ".join(hook.events), hook.description) for hook in hooks]
-    screen.table(("webhook", "state", "url", "events", "description"), rows)
+    screen.records(hooks, ("webhook", "state", "url", "events", "description"), rows)
     return OK
 
 
@@ -387,12 +371,9 @@ def webhooks_deliveries(options: argparse.Namespace, screen: Screen) -> int:
                 limit=options.limit,
             )
         )
-    if screen.as_json:
-        for delivery in found:
-            screen.json(delivery.raw)
-        return OK
     rows = [(d.delivery_id, d.status, d.event, d.attempt_count, _last_answer(d), _when(d, screen)) for d in found]
-    screen.table(("delivery", "status", "event", "tries", "answer", "created"), rows, right=("tries",))
+    headings = ("delivery", "status", "event", "tries", "answer", "created")
+    screen.records(found, headings, rows, right=("tries",))
     return OK
 
 
@@ -403,10 +384,7 @@ def _last_answer(delivery: Delivery) -> object:
 def webhooks_redeliver(options: argparse.Namespace, screen: Screen) -> int:
     with _client(options) as client:
         delivery = client.webhooks.redeliver(options.delivery)
-    if screen.as_json:
-        screen.json(delivery.raw)
-    else:
-        screen.line(delivery.delivery_id, delivery.status)
+    screen.record(delivery, delivery.delivery_id, delivery.status)
     return OK
 
 

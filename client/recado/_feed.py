@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from recado import _following, _io, _live
 from recado._calls import Calls, Timer, parsed, pause
@@ -144,8 +143,8 @@ class Feed:
 
     async def _log(self, job_id: str) -> Sequence[JobEvent]:
         """What has happened to it since it was last heard of. A job that is no more has no log."""
-        path, query = f"/jobs/{quote(job_id, safe='')}/events", {"after": self.seen.sequence(job_id)}
-        request = self.calls.request("GET", path, query=query, timeout=self.timer.left(self.calls.timeout))
+        left = self.timer.left(self.calls.timeout)
+        request = self.calls.log(job_id, self.seen.sequence(job_id), timeout=left)
         try:
             page = parsed(await self.calls.call(request, retries=0))
         except NotFound:

@@ -145,8 +145,8 @@ class Following:
 
     async def _missed(self, until: int) -> AsyncGenerator[JobEvent, None]:
         while self.cursor.sequence < until:
-            path, query = f"/jobs/{quote(self.job.job_id)}/events", {"after": self.cursor.sequence}
-            request = self.calls.request("GET", path, query=query, timeout=self.timer.left(self.calls.timeout))
+            left = self.timer.left(self.calls.timeout)
+            request = self.calls.log(self.job.job_id, self.cursor.sequence, timeout=left)
             page = parsed(await self.calls.call(request, retries=0))
             known = self.cursor.sequence
             for payload in events_of(page):

@@ -29,7 +29,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from recado.models import Delta, JobEvent, JobStatus
+from recado.models import Delta, JobEvent, JobStatus, Record
 
 STYLES = {
     "completed": "green",
@@ -91,6 +91,28 @@ class Screen:
     def note(self, *parts: str | tuple[str, str] | Text) -> None:
         """For people, beside the answer."""
         self.err.print(Text.assemble(*parts))
+
+    def record(self, one: Record, *fields: object) -> None:
+        """The record whole as JSON, else a line of these fields of it."""
+        if self.as_json:
+            self.json(one.raw)
+        else:
+            self.line(*fields)
+
+    def records(
+        self,
+        found: Iterable[Record],
+        headings: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        right: Sequence[str] = (),
+    ) -> None:
+        """The records whole as JSON, else a table of these rows, which tell of them."""
+        if not self.as_json:
+            self.table(headings, rows, right=right)
+            return
+        for one in found:
+            self.json(one.raw)
 
     def table(
         self, headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()

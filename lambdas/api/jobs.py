@@ -13,7 +13,7 @@ from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 from api import submission
 from api.dependencies import dependencies
 from core import ids, jobs, views
-from core.errors import InvalidRequest, NotFound
+from core.errors import InvalidRequest
 from core.http import answer, caller, root_url
 from core.jobs import History, Job, Snapshot
 from core.models import AnyKind, JobAccepted, JobPage, JobRequest, JobView, Status
@@ -67,7 +67,7 @@ def page(
 
 @router.get("/jobs/<job_id>", tags=["jobs"], summary="The whole job")
 def get(job_id: JobId) -> Response[JobView]:
-    return answer(shown(dependencies().jobs.snapshot(_well_formed(job_id), owner=caller(router, "jobs:read"))))
+    return answer(shown(dependencies().jobs.snapshot(jobs.well_formed(job_id), owner=caller(router, "jobs:read"))))
 
 
 @router.post("/jobs/<job_id>/cancel", tags=["jobs"], summary="Cancel a job that has not ended")
@@ -89,13 +89,7 @@ def links() -> views.LinkMaker:
 
 
 def find(job_id: str, owner: str) -> Job:
-    return dependencies().jobs.get(_well_formed(job_id), owner=owner)
-
-
-def _well_formed(job_id: str) -> str:
-    if not ids.is_id("job", job_id):
-        raise NotFound("There is no such job. Check the id; jobs are kept for a limited time.")
-    return job_id
+    return dependencies().jobs.get(jobs.well_formed(job_id), owner=owner)
 
 
 def answer_accepted(accepted: submission.Accepted, *, location: str) -> Response[Any]:

@@ -55,6 +55,11 @@ def code(error: Exception) -> str:
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
+def reason(error: Exception) -> str:
+    """What to log of an error: its code, or else its class."""
+    return code(error) or type(error).__name__
+
+
 def is_throttle(error: Exception) -> bool:
     return code(error) in THROTTLES
 

@@ -48,6 +48,12 @@ class Event:
         return cls(**{key: item[key] for key in names}, sequence=int(item["sequence"]))
 
     @property
+    def final_status(self) -> str | None:
+        """The status that the job ends in with this event; None for all but its last."""
+        names = {f"{self.kind}.{ending(self.kind, status)}": status for status in ENDINGS}
+        return names.get(self.name)
+
+    @property
     def payload(self) -> dict[str, Any]:
         payload: dict[str, Any] = json.loads(self.body)
         return payload

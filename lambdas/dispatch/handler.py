@@ -33,7 +33,7 @@ def handle(record: Record) -> None:
     if job is None and "job_id" in payload:
         return
     event = _event(payload, record, job)
-    if job and event.name == f"{job.kind}.{events.ending(job.kind, 'completed')}":
+    if job and event.final_status == "completed":
         dependencies().jobs.learn(job)
     # A redelivered event finds its deliveries, and queues again those that still wait for a first attempt.
     queue(announce(event, job))

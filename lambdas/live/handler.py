@@ -5,50 +5,26 @@ What a client asks for is only noted here: `live_push`, which speaks to a job's 
 
 from __future__ import annotations
 
-import functools
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from core import clients, events, ids, settings
-from core.errors import Conflict, Forbidden, InvalidRequest, NotFound, RequestError
-from core.jobs import JobStore, links
+from core import events
+from core.errors import Conflict, Forbidden, InvalidRequest, RequestError
+from core.jobs import links, well_formed
 from core.live import messages
-from core.live.audience import MAX_SUBSCRIPTIONS, Audience, Connection
-from core.live.sockets import Sockets
+from core.live.audience import MAX_SUBSCRIPTIONS, Connection
 from core.log import logger
+from live.dependencies import dependencies
 
+ONE_JOB = "This connection was made by a link, which is for one job. POST /live/tickets is for all."
 MAX_SEQUENCE = 999_999
 MAX_COMPLAINT = 500
 """Characters. What is wrong may be quoted, and may be long."""
 Answer = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    live_url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    jobs: JobStore
-    audience: Audience
-    sockets: Sockets
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config, dynamodb = settings.load(Settings), clients.dynamodb()
-    return Dependencies(
-        JobStore(dynamodb, config.jobs_table),
-        Audience(dynamodb, config.jobs_table),
-        Sockets(clients.management(config.live_url)),
-    )
 
 
 def handler(event: dict[str, Any], context: Any) -> Answer:
@@ -76,13 +52,7 @@ def connect(event: Mapping[str, Any]) -> Answer:
 
 def _connect_by_link(connection_id: str, text: str, after: int) -> None:
     """A link is a subscription already, and to nothing else."""
-    token = links.read_token(text)
-    try:
-        job = dependencies().jobs.get(token.job_id)
-    except NotFound:
-        raise Forbidden(links.REFUSED) from None
-    links.check_token(token, job, now=time.time())
-    audience = dependencies().audience
+    job, audience = links.opened(text, dependencies().jobs.snapshot, now=time.time()).job, dependencies().audience
     connection = audience.connect(connection_id, owner=job.owner, job_id=job.job_id)
     audience.subscribe(connection, job.job_id, after=after)
 
@@ -188,10 +158,8 @@ def _subscribe(connection: Connection, message: Subscribe) -> None:
 
 def _may_listen(connection: Connection, job_id: str) -> None:
     if connection.job_id not in (None, job_id):
-        raise Forbidden("This connection was made by a link, which is for one job. POST /live/tickets is for all.")
-    if not ids.is_id("job", job_id):
-        raise NotFound("There is no such job. Check the id; jobs are kept for a limited time.")
-    dependencies().jobs.get(job_id, owner=connection.owner)
+        raise Forbidden(ONE_JOB)
+    dependencies().jobs.get(well_formed(job_id), owner=connection.owner)
 
 
 def _has_room(connection: Connection) -> None:
@@ -212,7 +180,7 @@ def _unsubscribe(connection: Connection, message: Unsubscribe) -> str:
 
 def _follow(connection: Connection, message: Follow) -> str:
     if connection.job_id is not None:
-        raise Forbidden("This connection was made by a link, which is for one job. POST /live/tickets is for all.")
+        raise Forbidden(ONE_JOB)
     if message.kind not in events.KINDS:
         raise InvalidRequest(f"kind: choose from {', '.join(events.KINDS)}", field="kind")
     _has_room(connection)

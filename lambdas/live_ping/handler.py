@@ -5,33 +5,18 @@ https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-executio
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from core import clients, settings
 from core.live import messages
-from core.live.audience import Audience
-from core.live.sockets import Outcome, Sockets
+from core.live.sockets import Outcome
+from live.dependencies import dependencies
 
 AT_ONCE = 1000
 
 
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    live_url: str
-
-
-@functools.cache
-def dependencies() -> tuple[Audience, Sockets]:
-    config = settings.load(Settings)
-    return Audience(clients.dynamodb(), config.jobs_table), Sockets(clients.management(config.live_url))
-
-
 def handler(event: dict[str, Any], context: Any) -> None:
-    audience, sockets = dependencies()
+    audience, sockets = dependencies().audience, dependencies().sockets
     connections = audience.connections()
     while some := list(islice(connections, AT_ONCE)):
         for connection_id, outcome in sockets.tell_all({one: [messages.PING] for one in some}).items():

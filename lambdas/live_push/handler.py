@@ -8,23 +8,21 @@ https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html (Paralleli
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from core import aws, clients, settings
+from core import aws
 from core.errors import NotFound, Retryable, Unavailable
 from core.events import Event
-from core.jobs import JobStore
 from core.live import messages
-from core.live.audience import CONNECTING_SECONDS, Audience, Room, Subscription
-from core.live.sockets import Outcome, Sockets
+from core.live.audience import CONNECTING_SECONDS, Room, Subscription
+from core.live.sockets import Outcome
 from core.log import logger
 from core.streams import stored
+from live.dependencies import dependencies
 
 LEAST_MILLISECONDS = 15_000
 """What telling the listeners of one job may take; with less, the rest of a batch waits for its next turn."""
@@ -36,34 +34,11 @@ MAX_LISTENERS = 1000
 Record = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    live_url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    jobs: JobStore
-    audience: Audience
-    sockets: Sockets
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config, dynamodb = settings.load(Settings), clients.dynamodb()
-    return Dependencies(
-        JobStore(dynamodb, config.jobs_table),
-        Audience(dynamodb, config.jobs_table),
-        Sockets(clients.management(config.live_url)),
-    )
-
-
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Jobs one after the other; from the first that cannot be told now, the stream's records come again."""
     for job_id, records in _by_job(event["Records"]).items():
         try:
-            if _milliseconds_left(context) < LEAST_MILLISECONDS:
+            if context.get_remaining_time_in_millis() < LEAST_MILLISECONDS:
                 raise Unavailable("there is no time left")
             told = tell_listeners(job_id)
             log = [Event.of(item) for item in map(stored, records) if item["entity"] == "event"]
@@ -74,10 +49,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         except Exception:  # it would fail again; the next event of the job makes up for it
             logger.exception("listeners will not be told", job_id=job_id)
     return {"batchItemFailures": []}
-
-
-def _milliseconds_left(context: Any) -> float:
-    return float(context.get_remaining_time_in_millis())
 
 
 def _by_job(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -21,11 +21,11 @@ from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Header, Path, Query
 from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
-from core import clients, ids, settings, views
-from core.errors import Conflict, Forbidden, NotFound
+from core import clients, settings, views
+from core.errors import Conflict
 from core.events import Event
 from core.http import answer, caller, resolver, root_url
-from core.jobs import History, Job, JobStore, Snapshot, links
+from core.jobs import History, Job, JobStore, Snapshot, links, well_formed
 from core.models import EventLog, JobStatus
 from core.webhooks import views as webhook_views
 from core.webhooks.deliveries import Delivery, DeliveryStore, delivery_id
@@ -156,20 +156,11 @@ def follow_events(
 
 def _owned(job_id: str) -> Snapshot:
     owner = caller(router, "jobs:read")
-    if not ids.is_id("job", job_id):
-        raise NotFound("There is no such job. Check the id; jobs are kept for a limited time.")
-    return dependencies().jobs.snapshot(job_id, owner=owner)
+    return dependencies().jobs.snapshot(well_formed(job_id), owner=owner)
 
 
 def _linked(text: str) -> Snapshot:
-    """The job that a token opens. What is wrong with one that does not is nobody's business."""
-    token = links.read_token(text)
-    try:
-        opened = dependencies().jobs.snapshot(token.job_id)
-    except NotFound:
-        raise Forbidden(links.REFUSED) from None
-    links.check_token(token, opened.job, now=time.time())
-    return opened
+    return links.opened(text, dependencies().jobs.snapshot, now=time.time())
 
 
 def _status(

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 
-from core import events
 from core.events import Event
 
 CONTENT_TYPE = "text/event-stream"
@@ -29,7 +28,7 @@ def encode(log: Sequence[Event]) -> str:
     if not log:
         return f"retry: {RETRY_MILLISECONDS}\n: nothing yet\n\n"
     blocks = [_block(event) for event in log]
-    status = _ending(log[-1])
+    status = log[-1].final_status
     if status:
         blocks.append(f"event: end\ndata: {json.dumps({'status': status})}\n\n")
     return f"retry: {RETRY_MILLISECONDS}\n\n" + "".join(blocks)
@@ -38,8 +37,3 @@ def encode(log: Sequence[Event]) -> str:
 def _block(event: Event) -> str:
     """A payload is JSON in one line, so it is one data field."""
     return f"id: {event.sequence}\nevent: {event.name}\ndata: {event.body}\n\n"
-
-
-def _ending(event: Event) -> str | None:
-    names = {f"{event.kind}.{events.ending(event.kind, status)}": status for status in events.ENDINGS}
-    return names.get(event.name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -80,6 +82,16 @@ class Functions(Construct):
                 self, name, runtime=self._runtime, architecture=self._architecture
             )
         return self._layers[name]
+
+
+def call_every(scope: Construct, construct_id: str, period: Duration, function: lambda_.Function) -> None:
+    """Call it so often, and never again for a run that failed: the next one makes up for it."""
+    events.Rule(
+        scope,
+        construct_id,
+        schedule=events.Schedule.rate(period),
+        targets=[targets.LambdaFunction(function, retry_attempts=0)],
+    )
 
 
 def log_retention(config: Config) -> logs.RetentionDays:

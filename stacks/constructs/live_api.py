@@ -7,17 +7,15 @@ import json
 from aws_cdk import Duration
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_integrations as integrations
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from stacks.config import Config
-from stacks.constructs.functions import Functions
+from stacks.constructs.functions import Functions, call_every
 from stacks.constructs.gateway_logs import GatewayLogs
 from stacks.constructs.jobs_stream import jobs_stream
-from stacks.storage import StorageStack
+from stacks.storage import StorageStack, table_actions
 
 STAGE = "v1"
 # API Gateway ends a connection on which nothing is said for ten minutes.
@@ -49,14 +47,14 @@ class LiveApi(Construct):
 
     def _live(self) -> lambda_.Function:
         live = self._speaker("live", timeout=Duration.seconds(29))
-        self._storage.jobs.grant(live, *_actions("GetItem", "PutItem", "DeleteItem", "Query"))
+        self._storage.jobs.grant(live, *table_actions("GetItem", "PutItem", "DeleteItem", "Query"))
         return live
 
     def _push(self) -> lambda_.Function:
         """The stream's second reader, and it can have no third. What it misses, the next event makes up for."""
         push = self._speaker("live_push", timeout=Duration.minutes(1), memory_mb=1024)
         self._storage.jobs.grant(
-            push, *_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
+            push, *table_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
         )
         push.add_event_source(
             jobs_stream(
@@ -73,13 +71,8 @@ class LiveApi(Construct):
 
     def _ping(self) -> lambda_.Function:
         ping = self._speaker("live_ping", timeout=Duration.seconds(58), retries=0)
-        self._storage.jobs.grant(ping, *_actions("DeleteItem", "Query"))
-        events.Rule(
-            self,
-            "Pings",
-            schedule=events.Schedule.rate(PING_EVERY),
-            targets=[targets.LambdaFunction(ping, retry_attempts=0)],
-        )
+        self._storage.jobs.grant(ping, *table_actions("DeleteItem", "Query"))
+        call_every(self, "Pings", PING_EVERY, ping)
         return ping
 
     def _speaker(self, name: str, **options: object) -> lambda_.Function:
@@ -146,7 +139,3 @@ def _of_jobs(entity: str, names: list[str], *, state: str | None = None) -> dict
             "NewImage": {key: {"S": lambda_.FilterRule.is_equal(value)} for key, value in image.items()},
         },
     }
-
-
-def _actions(*names: str) -> list[str]:
-    return [f"dynamodb:{name}" for name in names]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 
 from aws_cdk import Duration
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from stacks.config import Config
-from stacks.constructs.functions import Functions
+from stacks.constructs.functions import Functions, call_every
 from stacks.constructs.job_queue import JobQueue
-from stacks.storage import StorageStack
+from stacks.storage import StorageStack, table_actions
 
 
 class Webhooks(Construct):
@@ -91,12 +89,7 @@ class Webhooks(Construct):
             environment=self._tables() | self._retries() | {"WEBHOOKS_DLQ_URL": dead_letters.queue_url},
         )
         dead_letters.grant_consume_messages(waker)
-        events.Rule(
-            self,
-            "EveryMinute",
-            schedule=events.Schedule.rate(Duration.minutes(1)),
-            targets=[targets.LambdaFunction(waker, retry_attempts=0)],
-        )
+        call_every(self, "EveryMinute", Duration.minutes(1), waker)
         return waker
 
     def _grant(self) -> None:
@@ -105,13 +98,13 @@ class Webhooks(Construct):
         for function in (self.sender, self.dispatch, self.waker):
             function.add_environment("WEBHOOKS_QUEUE_URL", self.queue.queue.queue_url)
             self.queue.queue.grant_send_messages(function)
-            deliveries.grant(function, *_actions("GetItem", "PutItem", "UpdateItem"))
-        deliveries.grant(self.sender, *_actions("BatchGetItem", "BatchWriteItem"))
-        deliveries.grant(self.dispatch, *_actions("Query"))
-        deliveries.grant(self.waker, *_actions("Query"))
-        jobs.grant(self.sender, *_actions("BatchGetItem", "PutItem"))
-        jobs.grant(self.dispatch, *_actions("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem"))
-        jobs.grant(self.waker, *_actions("PutItem"))  # what a job shows of its webhook
+            deliveries.grant(function, *table_actions("GetItem", "PutItem", "UpdateItem"))
+        deliveries.grant(self.sender, *table_actions("BatchGetItem", "BatchWriteItem"))
+        deliveries.grant(self.dispatch, *table_actions("Query"))
+        deliveries.grant(self.waker, *table_actions("Query"))
+        jobs.grant(self.sender, *table_actions("BatchGetItem", "PutItem"))
+        jobs.grant(self.dispatch, *table_actions("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem"))
+        jobs.grant(self.waker, *table_actions("PutItem"))  # what a job shows of its webhook
         self.notify.queue.grant_send_messages(self.dispatch)
         self._storage.secrets_key.grant_decrypt(self.sender)
 
@@ -126,10 +119,6 @@ class Webhooks(Construct):
             "WEBHOOK_SCHEDULE_SECONDS": json.dumps(list(self._config.webhook_schedule_seconds)),
             "WEBHOOK_CIRCUIT_FAILURES": str(self._config.webhook_circuit_failures),
         }
-
-
-def _actions(*names: str) -> list[str]:
-    return [f"dynamodb:{name}" for name in names]
 
 
 def outbound_environment(config: Config) -> dict[str, str]:

@@ -18,6 +18,7 @@ FUNCTIONS = sorted(path.parent.name for path in LAMBDAS.glob("*/handler.py"))
 COMMON = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"}
 # Settings are declared in the handler, but where several modules of a function need them.
 ELSEWHERE = {name: f"{name}.dependencies" for name in ("api", "dispatch", "webhook_sender")}
+ELSEWHERE |= dict.fromkeys(("live", "live_push", "live_ping"), "live.dependencies")
 
 
 def declared(function: str) -> Any:

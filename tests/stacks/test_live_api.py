@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core import settings
-from live import handler as live
+from live import dependencies as live
 from tests.conftest import synthesised
 from tests.stacks.templates import ARN, Assembly, Template, resources, target
 

@@ -32,6 +32,8 @@ FLOORS: tuple[frozenset[str], ...] = (
 DOORS = {
     ("api.openapi", "wait.handler"),  # describes the routes of all HTTP functions
     ("api.openapi", "search.handler"),
+    ("live_push.handler", "live.dependencies"),  # speak to the same sockets, of the same audience
+    ("live_ping.handler", "live.dependencies"),
     ("ops.republish", "publisher.handler"),  # sends events as the publisher does
 }
 """The imports of a function by anything but itself. Whoever needs another door adds it here, and says why."""

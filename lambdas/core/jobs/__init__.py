@@ -2,7 +2,7 @@
 
 from core.jobs.machine import FINAL, STAGES, Job, begin, cancel, complete, fail, step
 from core.jobs.pace import History
-from core.jobs.store import Idempotency, JobStore, Snapshot, Submission, fingerprint
+from core.jobs.store import Idempotency, JobStore, Snapshot, Submission, fingerprint, well_formed
 
 __all__ = [
     "FINAL",
@@ -19,4 +19,5 @@ __all__ = [
     "fail",
     "fingerprint",
     "step",
+    "well_formed",
 ]

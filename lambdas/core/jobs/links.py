@@ -11,11 +11,13 @@ import hmac
 import re
 import secrets
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from core import ids
-from core.errors import Forbidden
+from core.errors import Forbidden, NotFound
 from core.jobs.machine import Job
+from core.jobs.store import Snapshot
 
 HOUR_SECONDS = 3600
 SIGNATURE_BYTES = 24
@@ -56,6 +58,17 @@ def check_token(token: Token, job: Job, *, now: float) -> None:
     genuine = hmac.compare_digest(token.signature, _sign(job, token.expires_at))
     if not (job.link_key and genuine and job.job_id == token.job_id and now < token.expires_at):
         raise Forbidden(REFUSED)
+
+
+def opened(text: str, read: Callable[[str], Snapshot], *, now: float) -> Snapshot:
+    """What a token opens; `read` finds a job by its id. Raises Forbidden: what is wrong is nobody's business."""
+    token = read_token(text)
+    try:
+        found = read(token.job_id)
+    except NotFound:
+        raise Forbidden(REFUSED) from None
+    check_token(token, found.job, now=now)
+    return found
 
 
 def _sign(job: Job, expires_at: int) -> str:

@@ -28,6 +28,7 @@ MAX_CONTENTIONS = 10
 MAX_EXAMINED = 1000
 ACTIVE_SHARDS = 8  # a DynamoDB partition takes 1,000 writes a second; open jobs are spread over several
 PROGRESS_EVENT_SECONDS = 5
+MISSING = "There is no such job. Check the id; jobs are kept for a limited time."
 
 Item = dict[str, Any]
 Operation = dict[str, Any]
@@ -40,6 +41,13 @@ class Idempotency:
     key: str
     fingerprint: str
     seconds: int
+
+
+def well_formed(job_id: str) -> str:
+    """The same, if a job can have it as its id: what a caller names may be anything, and is no key then."""
+    if not ids.is_id("job", job_id):
+        raise NotFound(MISSING)
+    return job_id
 
 
 def fingerprint(body: Any) -> str:
@@ -372,7 +380,7 @@ class JobStore:
 
     def _visible(self, item: Item | None, owner: str | None) -> Job:
         if item is None or (owner is not None and item["owner"] != owner):
-            raise NotFound("There is no such job. Check the id; jobs are kept for a limited time.")
+            raise NotFound(MISSING)
         return _job(item)
 
     def _newest_first(self, owner: str, *, before: str | None) -> Iterator[Job]:

@@ -173,9 +173,7 @@ class Audience:
 
     def room(self, job_id: str) -> Room:
         """Everybody who listens to a job, as it is now."""
-        values = {":pk": f"JOB#{job_id}", ":sk": "LIVE"}
-        pages = self._query("pk = :pk AND begins_with(sk, :sk)", values, ConsistentRead=True)
-        items = [item for page in pages for item in page["Items"] if int(item["expires_at"]) > self._clock()]
+        items = self._items(f"JOB#{job_id}", "LIVE")
         told = next((int(item["told"]) for item in items if item["sk"] == "LIVE"), 0)
         return Room(told, [_subscription(item, told) for item in items if item["sk"] != "LIVE"])
 
@@ -229,10 +227,7 @@ class Audience:
     def followers(self, owner: str, kind: str) -> list[str]:
         """The connections that follow a kind of an owner's jobs."""
         prefix = f"FOLLOW#{kind}#"
-        values = {":pk": f"OWNER#{owner}", ":sk": prefix}
-        pages = self._query("pk = :pk AND begins_with(sk, :sk)", values, ConsistentRead=True)
-        items = [item for page in pages for item in page["Items"] if int(item["expires_at"]) > self._clock()]
-        return [item["sk"].removeprefix(prefix) for item in items]
+        return [item["sk"].removeprefix(prefix) for item in self._items(f"OWNER#{owner}", prefix)]
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,6 +243,12 @@ class Audience:
             "ExpressionAttributeNames": {"#state": "state", **names},
             "ExpressionAttributeValues": {":asking": subscription.asking, **values},
         }
+
+    def _items(self, pk: str, prefix: str) -> list[Item]:
+        """What is there now, and has not expired."""
+        values = {":pk": pk, ":sk": prefix}
+        pages = self._query("pk = :pk AND begins_with(sk, :sk)", values, ConsistentRead=True)
+        return [item for page in pages for item in page["Items"] if int(item["expires_at"]) > self._clock()]
 
     def _query(self, condition: str, values: Mapping[str, Any], **options: Any) -> Iterable[Mapping[str, Any]]:
         pages: Iterable[Mapping[str, Any]] = self._client.get_paginator("query").paginate(

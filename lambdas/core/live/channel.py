@@ -122,4 +122,4 @@ def _harmless() -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        logger.warning("a text's listeners were not looked after", reason=aws.code(error) or type(error).__name__)
+        logger.warning("a text's listeners were not looked after", reason=aws.reason(error))

@@ -40,7 +40,7 @@ class Sockets:
         except (BotoCoreError, ClientError) as error:
             if aws.code(error) == "GoneException":
                 return Outcome.GONE
-            logger.warning("a WebSocket was not reached", reason=aws.code(error) or type(error).__name__)
+            logger.warning("a WebSocket was not reached", reason=aws.reason(error))
             return Outcome.FAILED
         return Outcome.SENT
 
@@ -54,4 +54,4 @@ class Sockets:
         try:
             self._client.delete_connection(ConnectionId=connection_id)
         except (BotoCoreError, ClientError) as error:
-            logger.warning("a WebSocket was not closed", reason=aws.code(error) or type(error).__name__)
+            logger.warning("a WebSocket was not closed", reason=aws.reason(error))

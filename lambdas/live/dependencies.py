@@ -1,0 +1,34 @@
+"""What speaks to WebSockets works with, made once per warm function: `live`, `live_push` and `live_ping` alike."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from core import clients, settings
+from core.jobs import JobStore
+from core.live.audience import Audience
+from core.live.sockets import Sockets
+
+
+@dataclass(frozen=True)
+class Settings:
+    jobs_table: str
+    live_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    jobs: JobStore
+    audience: Audience
+    sockets: Sockets
+
+
+@functools.cache
+def dependencies() -> Dependencies:
+    config, dynamodb = settings.load(Settings), clients.dynamodb()
+    return Dependencies(
+        JobStore(dynamodb, config.jobs_table),
+        Audience(dynamodb, config.jobs_table),
+        Sockets(clients.management(config.live_url)),
+    )
