@@ -416,6 +416,22 @@ def test_after(trigger: str, succeeded: bool, wait: int | None, status: str, sin
         assert (done.status, done.due) == (("failed", before.due) if wait is None else ("pending", 1000 + wait))
 
 
+@pytest.mark.parametrize(("manual", "ended"), [(False, False), (True, False), (True, True)])
+def test_an_attempt_that_comes_too_late_undoes_no_requeue(bench: Bench, manual: bool, ended: bool) -> None:
+    """What a replay has made pending anew stays so when an attempt is recorded whose lease was over before."""
+    subject = bench.created()
+    if ended:
+        subject = bench.attempted(subject, failure(1), wait=None)
+    claimed = bench.claimed(subject, manual=manual)
+    bench.clock.now += LEASE_SECONDS
+    again = bench.store.requeue(bench.now(subject), replay="job_1")
+    trigger = "manual" if manual else "automatic"
+    assert bench.store.record(claimed, failure(claimed.attempts + 1, trigger=trigger), wait=None) is None
+    assert bench.now(subject) == again
+    assert again is not None
+    assert (again.status, again.tries, again.due) == ("pending", 0, int(bench.clock.now))
+
+
 def test_requeue(bench: Bench) -> None:
     """What is sent again has the whole schedule before it, the same bytes, and its log."""
     failed = bench.attempted(bench.created(), failure(1), wait=None)
