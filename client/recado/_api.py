@@ -5,25 +5,25 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from recado import _uploads
 from recado._calls import Calls, Timer, parsed
-from recado._cursor import Cursor
+from recado._cursor import Cursor, mapping
 from recado._feed import Feed
 from recado._following import Following, Transport
+from recado._io import Request
 from recado._operations import iteration, operation
-from recado.errors import BadAnswer
+from recado.errors import ApiError, BadAnswer
 from recado.models import (
     Delivery,
     Delta,
     Document,
     Hit,
     Job,
-    JobCanceled,
     JobEvent,
-    JobFailed,
     JobStatus,
     JobSummary,
     LiveTicket,
@@ -32,17 +32,22 @@ from recado.models import (
     Record,
     Upload,
     Webhook,
+    raise_unless_completed,
 )
 
 R = TypeVar("R", bound=Record)
 Source = _uploads.Source
 OnProgress = _uploads.OnProgress
 
+DEFAULT_KIND = "document"
 INLINE_BYTES = 256 * 1024
 """What is longer is uploaded; the service takes no more than this in a POST."""
 
 PAGE = 100
 SECOND_LOOK_SECONDS = 1.0
+LINK_EXPIRED = frozenset({400, 403})
+"""What a store of files answers to a link that has expired: 403, or 400 if what signed it has expired first."""
+
 NOT_IN_TIME = "has not ended in time; it goes on"
 TEST_SECONDS = 40.0
 """The service holds the answer to a test of an endpoint for up to 25 s."""
@@ -61,7 +66,7 @@ class Operations:
         text: str | None = None,
         s3_key: str | None = None,
         input: Mapping[str, Any] | None = None,
-        kind: str = "document",
+        kind: str = DEFAULT_KIND,
         document_id: str | None = None,
         filename: str | None = None,
         content_type: str | None = None,
@@ -73,25 +78,31 @@ class Operations:
     ) -> Job:
         """Submit a job; returns it as soon as it is written down.
 
-        Give one of: `file` (a path, bytes, or a binary file; it is uploaded), `text` (uploaded where it is long),
-        `s3_key` (of an earlier `upload`), or `input` as the API has it, for a job of another `kind`.
-        `document_id` is your name for the document; a later job of that name replaces it.
+        `input` has the fields that jobs of this `kind` take, as the API has them. `text`, `s3_key` (of an earlier
+        `upload`) and `document_id` (your name for a document; a later job of that name replaces it) are fields of
+        it, too. A `file` (a path, bytes, or a binary file) is uploaded, and its key becomes the field `s3_key`: it
+        goes together with all the other fields. A `text` that is too long for a POST is sent as a file.
 
         An idempotency key is made where none is given, so that a repetition after a lost answer makes no second
-        job. One of your own goes with `text`, `s3_key` or `input`: every upload of a `file` is another key.
+        job. One of your own goes with anything but a `file`: every upload is another key, hence another input.
         `on_progress(sent, total)` is called while a file is uploaded, in bytes.
+
+        Raises ValueError, before anything is sent, where nothing is given, or the same field twice.
         """
-        if sum(given is not None for given in (file, text, s3_key, input)) != 1:
-            raise ValueError("give one of file, text, s3_key and input")
+        fields = _given({"text": text, "s3_key": s3_key, "document_id": document_id})
+        if file is None and input is None and not fields:
+            raise ValueError("nothing is submitted: give a file, text, s3_key, document_id or input")
+        wanted = _together(input or {}, fields, {} if file is None else {"s3_key": None})
         if text is not None and len(text.encode(errors="replace")) > INLINE_BYTES:
-            file, text = text.encode(), None
-            filename, content_type = filename or "text.txt", content_type or "text/plain; charset=utf-8"
+            del wanted["text"]
+            wanted = _together(wanted, {"s3_key": None})
+            file, filename = text.encode(), filename or "text.txt"
+            content_type = content_type or "text/plain; charset=utf-8"
         if file is not None:
-            s3_key = await self._upload(file, filename, content_type, on_progress)
-        wanted = {"text": text, "s3_key": s3_key, "document_id": document_id}
+            wanted["s3_key"] = await self._upload(file, filename, content_type, on_progress)
         body = {
             "kind": kind,
-            "input": {**(input or {}), **_given(wanted)},
+            "input": wanted,
             **_given({"webhook_url": webhook_url, "webhook_events": _list(webhook_events), "metadata": metadata}),
         }
         return Job.of(await self._calls.json("POST", "/jobs", body=body, idempotency_key=_key(idempotency_key)))
@@ -121,6 +132,24 @@ class Operations:
     async def status(self, job_id: str) -> JobStatus:
         """The small answer: status, stage, progress, and when it is expected to end."""
         return JobStatus.of(await self._calls.json("GET", f"/jobs/{quote(job_id, safe='')}/status"))
+
+    @operation
+    async def result(self, job: Job | str) -> Mapping[str, Any] | None:
+        """What the job came to, however large: a result that is not in the job is fetched from its own link.
+
+        None while the job goes on. Raises JobFailed or JobCanceled where it did not complete. A link that has
+        expired is asked for anew, once; if that is refused as well, its ApiError is raised.
+        """
+        found = job if isinstance(job, Job) and job.is_final else await self._job(_id(job))
+        raise_unless_completed(found)
+        if not found.result_truncated:
+            return found.result
+        try:
+            return await self._large_result(found)
+        except ApiError as error:
+            if error.status not in LINK_EXPIRED:
+                raise
+        return await self._large_result(await self._job(found.job_id))
 
     @iteration
     async def jobs(
@@ -168,7 +197,7 @@ class Operations:
         timer = self._timer(job, timeout)
         found = await self._job(job) if isinstance(job, str) else job
         while not found.is_final:
-            cursor = Cursor(found.job_id, found.sequence)
+            cursor = Cursor(found.job_id, found.sequence, found.status)
             following = Following(self._calls, found, cursor, timer, False, transport)
             async with aclosing(following.events()) as events:
                 async for _ in events:
@@ -176,8 +205,8 @@ class Operations:
             found = await self._job(found.job_id)
             if not found.is_final:  # who said that it has ended was wrong: do not ask again at once
                 await self._calls.io.sleep(SECOND_LOOK_SECONDS)
-        if check and found.status != "completed":
-            raise (JobFailed if found.status == "failed" else JobCanceled)(found)
+        if check:
+            raise_unless_completed(found)
         return found
 
     @iteration
@@ -206,7 +235,7 @@ class Operations:
     @iteration
     async def follow(
         self,
-        kind: str = "document",
+        kind: str = DEFAULT_KIND,
         *,
         on_connected: Callable[[], object] | None = None,
         timeout: float | None = None,
@@ -268,11 +297,18 @@ class Operations:
         return _items(await self._calls.json("POST", "/search", body=body), "hits", Hit)
 
     def _timer(self, job: Job | str, timeout: float | None) -> Timer:
-        job_id = job if isinstance(job, str) else job.job_id
-        return Timer.of(self._calls.io, timeout, f"{job_id} {NOT_IN_TIME}")
+        return Timer.of(self._calls.io, timeout, f"{_id(job)} {NOT_IN_TIME}")
 
     async def _job(self, job_id: str) -> Job:
         return Job.of(await self._calls.json("GET", f"/jobs/{quote(job_id, safe='')}"))
+
+    async def _large_result(self, job: Job) -> Mapping[str, Any]:
+        """From another host, whose link is a permission of its own: the key is not sent along."""
+        link = job.links.get("result")
+        if not link:
+            raise BadAnswer(f"{job.job_id} has a large result, and no link to it")
+        answer = await self._calls.call(Request("GET", link, timeout=self._calls.timeout))
+        return mapping(parsed(answer))
 
     async def _upload(
         self, file: Source, filename: str | None, content_type: str | None, on_progress: OnProgress | None
@@ -422,6 +458,20 @@ def _items(page: Any, name: str, kind: type[R]) -> tuple[R, ...]:
 
 def _webhook(webhook_id: str) -> str:
     return f"/webhooks/{quote(webhook_id, safe='')}"
+
+
+def _id(job: Job | str) -> str:
+    return job if isinstance(job, str) else job.job_id
+
+
+def _together(*parts: Mapping[str, Any]) -> dict[str, Any]:
+    """All these fields. Raises ValueError where two parts have the same one."""
+    together: dict[str, Any] = {}
+    for name, value in chain.from_iterable(part.items() for part in parts):
+        if name in together:
+            raise ValueError(f"{name} is given twice")
+        together[name] = value
+    return together
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,11 +14,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
-from recado import _listen, config, cost
+from recado import _input, _listen, config, cost
+from recado._api import DEFAULT_KIND
 from recado._screen import Bars, Screen, Typed, clean, duration, facts, is_terminal, local_date, upload_bar
 from recado.client import Recado
 from recado.errors import InvalidRequest, NotConfigured, RecadoError
-from recado.models import Delivery, Hit, Job, JobCanceled, JobEvent, JobFailed, JobStatus, Pending, Webhook
+from recado.models import (
+    Delivery,
+    Hit,
+    Job,
+    JobEvent,
+    JobStatus,
+    JobSummary,
+    Pending,
+    Webhook,
+    raise_unless_completed,
+)
 
 OK, REFUSED, USAGE, FAILED, CANCELED, TIME_UP, NO_ACCESS, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 SECRET = "RECADO_WEBHOOK_SECRET"  # noqa: S105 the name of a variable
@@ -35,28 +46,52 @@ def _client(options: argparse.Namespace) -> Iterator[Recado]:
 
 
 def submit(options: argparse.Namespace, screen: Screen) -> int:
+    given = _input_of(options)
     with _client(options) as client:
-        job = _submitted(client, options, screen)
+        job = _submitted(client, given, options, screen)
         _show_accepted(job, options, screen)
         return _attend(client, job, options, screen) if options.wait else OK
 
 
-def _submitted(client: Recado, options: argparse.Namespace, screen: Screen) -> Job:
+def _input_of(options: argparse.Namespace) -> Mapping[str, Any] | None:
+    """The fields that --input and --set give, None without these. Raises ValueError for a field given twice."""
+    parts = [*([] if options.input is None else [options.input]), *(options.set or ())]
+    if not parts and options.file is None and options.text is None and options.document_id is None:
+        options.refuse("give a file, --text, --set or --input")
+    return _input.joined(parts) if parts else None
+
+
+def _submitted(
+    client: Recado, given: Mapping[str, Any] | None, options: argparse.Namespace, screen: Screen
+) -> Job:
     said: dict[str, Any] = {
+        "kind": options.kind,
+        "input": given,
         "document_id": options.document_id,
         "metadata": _pairs(options.metadata),
         "webhook_url": options.webhook_url,
         "webhook_events": options.webhook_event,
         "idempotency_key": options.idempotency_key,
     }
-    if options.text is not None:
+    if options.file is None:
         return client.submit(text=options.text, **said)
     if options.file == "-":
-        data = sys.stdin.buffer.read()
+        return _submit_piped(client, said, options)
+    if options.kind == DEFAULT_KIND and "document_id" not in (given or {}):
+        said["document_id"] = options.document_id or os.path.basename(options.file)
+    return _submit_file(client, said, options, screen)
+
+
+def _submit_piped(client: Recado, said: Mapping[str, Any], options: argparse.Namespace) -> Job:
+    """A document may be text; what is piped in for any other kind is a file."""
+    data = sys.stdin.buffer.read()
+    if options.kind == DEFAULT_KIND:
         with suppress(UnicodeDecodeError):
             return client.submit(text=data.decode(), **said)
-        return client.submit(data, filename="stdin", content_type=options.type, **said)
-    said["document_id"] = options.document_id or os.path.basename(options.file)
+    return client.submit(data, filename="stdin", content_type=options.type, **said)
+
+
+def _submit_file(client: Recado, said: Mapping[str, Any], options: argparse.Namespace, screen: Screen) -> Job:
     with upload_bar(screen) as bar:
         task = bar.add_task("upload", visible=False)
 
@@ -73,7 +108,7 @@ def _show_accepted(job: Job, options: argparse.Namespace, screen: Screen) -> Non
     elif not screen.for_people:
         screen.line(job.job_id)
     else:
-        screen.say((job.job_id, "bold"), f"  {clean(job.document_id or job.kind)}")
+        screen.say((job.job_id, "bold"), f"  {clean(_about(job) or job.kind)}")
         if not options.wait:
             screen.say(("follow it: ", "dim"), f"recado watch {job.job_id}")
     if job.webhook_secret and "…" not in job.webhook_secret:
@@ -108,19 +143,28 @@ def _follow(client: Recado, job: Job, options: argparse.Namespace, screen: Scree
                 bars.expect(client.status(job.job_id))
 
 
+def _about(job: Job | JobSummary) -> str:
+    return job.subject[1] if job.subject else ""
+
+
 def _show_end(job: Job, screen: Screen, *, took: float) -> int:
     if screen.as_json:
         screen.json(job.raw)
-    _raise_unless_completed(job)
-    screen.note(("✓ completed", "green"), f" in {duration(took)}  {facts(job.result or {})}")
+    raise_unless_completed(job)
+    result = "" if job.result_truncated else facts(job.result or {})
+    screen.note(("✓ completed", "green"), f" in {duration(took)}  {result}")
+    _note_large_result(job, screen)
     return OK
 
 
-def _raise_unless_completed(job: Job) -> None:
-    if job.status == "failed":
-        raise JobFailed(job)
-    if job.status == "canceled":
-        raise JobCanceled(job)
+def _note_large_result(job: Job, screen: Screen) -> None:
+    if job.result_truncated:
+        screen.note(f"The result is large: {_result_link(job)}")
+
+
+def _result_link(job: Job) -> str:
+    """Where a large result is; it needs no key."""
+    return clean(job.links.get("result", "the service has no link to it"))
 
 
 def watch(options: argparse.Namespace, screen: Screen) -> int:
@@ -147,7 +191,9 @@ def _watch(client: Recado, job: Job, options: argparse.Namespace, screen: Screen
         for event in watching:
             text.end_line()
             _show_event(event, screen)
-    _raise_unless_completed(client.job(job.job_id))
+    ended = client.job(job.job_id)
+    raise_unless_completed(ended)
+    _note_large_result(ended, screen)
     return OK
 
 
@@ -189,33 +235,43 @@ def status(options: argparse.Namespace, screen: Screen) -> int:
     else:
         progress = f"{job.progress.done}/{job.progress.total}" if job.progress else ""
         screen.line(job.job_id, job.status, job.stage, progress, job.error.code if job.error else "")
+        _note_large_result(job, screen)
     return OK
 
 
 def _describe(job: Job, now: JobStatus | None, screen: Screen) -> None:
     error, progress = job.error, job.progress
-    rows = {
-        "job": job.job_id,
-        "status": job.status,
-        "kind": job.kind,
-        "document": job.document_id,
-        "stage": f"{job.stage} {progress.done}/{progress.total}" if progress else job.stage,
-        "attempts": job.attempts if job.attempts > 1 else None,
-        "created": local_date(job.created_at),
-        "finished": local_date(job.finished_at),
-        "expected": local_date(now.expected_completion) if now else None,
-        "retry of": job.retry_of,
-        "error": f"{error.code} in {error.stage}: {error.message}" if error else None,
-        "metadata": facts(job.metadata),
-        "result": facts(job.result or {}),
-    }
-    screen.table(("", ""), [(name, value) for name, value in rows.items() if value])
+    field, about = job.subject or ("", "")
+    rows = [
+        ("job", job.job_id),
+        ("status", job.status),
+        ("kind", job.kind),
+        (field.removesuffix("_id").replace("_", " "), about),
+        ("stage", f"{job.stage} {progress.done}/{progress.total}" if progress else job.stage),
+        ("waits for", _waits_for(now or job)),
+        ("attempts", job.attempts if job.attempts > 1 else None),
+        ("created", local_date(job.created_at)),
+        ("finished", local_date(job.finished_at)),
+        ("expected", local_date(now.expected_completion) if now else None),
+        ("retry of", job.retry_of),
+        ("error", f"{error.code} in {error.stage}: {error.message}" if error else None),
+        ("metadata", facts(job.metadata)),
+        ("result", "large, see the link" if job.result_truncated else facts(job.result or {})),
+    ]
+    screen.table(("", ""), [(name, value) for name, value in rows if value])
+    if job.result_truncated:  # not in the table, which would break it into lines
+        screen.say(_result_link(job))
+
+
+def _waits_for(job: JobStatus) -> str:
+    since = local_date(job.waiting_since)
+    return f"{job.waiting_for}{' since ' if since else ''}{since}" if job.waiting_for else ""
 
 
 def ls(options: argparse.Namespace, screen: Screen) -> int:
     with _client(options) as client:
         jobs = list(client.jobs(status=options.status, kind=options.kind, limit=options.limit))
-    rows = [(j.job_id, j.status, j.stage, j.kind, j.document_id or j.webhook_id, _when(j, screen)) for j in jobs]
+    rows = [(job.job_id, job.status, job.stage, job.kind, _about(job), _when(job, screen)) for job in jobs]
     screen.records(jobs, ("job", "status", "stage", "kind", "about", "created"), rows)
     return OK
 

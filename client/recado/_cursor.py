@@ -20,11 +20,14 @@ class Gap(RecadoError):
 
 @dataclass
 class Cursor:
-    """What has been seen of a job. `news` counts whatever was not known before."""
+    """What has been seen of a job. `news` counts whatever was not known before.
+
+    `status` is the job's after the event of this `sequence`, empty where that is not known.
+    """
 
     job_id: str
     sequence: int = 0
-    verb: str = ""
+    status: str = ""
     etag: str | None = None
     news: int = 0
     ended: bool = False
@@ -36,7 +39,8 @@ class Cursor:
             return None
         if event.sequence != self.sequence + 1:
             raise Gap(event.sequence)
-        self.sequence, self.verb = event.sequence, event.verb
+        self.sequence, self.status = event.sequence, event.status
+        self.ended = self.ended or event.is_final
         self.news += 1
         return event
 

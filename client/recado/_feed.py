@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from recado import _following, _io, _live
 from recado._calls import Calls, Timer, parsed, pause
@@ -14,10 +15,7 @@ from recado._cursor import events_of
 from recado._following import PATIENCE, is_hopeless
 from recado._live import Line, payloads
 from recado.errors import ApiError, BadAnswer, ConnectionFailed, InvalidRequest, NotFound, RecadoError
-from recado.models import JobEvent, LiveTicket
-
-FINAL = frozenset({"indexed", "exported", "completed", "failed", "canceled"})
-"""Events after which nothing happens for sure."""
+from recado.models import FINAL, JobEvent, JobStatus, LiveTicket
 
 SEEN_JOBS = 10_000
 """How many jobs are remembered; the one that has been quiet for longest is forgotten first."""
@@ -25,35 +23,44 @@ SEEN_JOBS = 10_000
 
 @dataclass
 class Seen:
-    """The number of the last event that was seen of each job, and whether it was the last there is."""
+    """The number of the last event that was seen of each job, and the job's status after it, empty if unknown."""
 
     limit: int = SEEN_JOBS
-    _last: OrderedDict[str, tuple[int, bool]] = field(default_factory=OrderedDict)
+    _last: OrderedDict[str, tuple[int, str]] = field(default_factory=OrderedDict)
 
     def sequence(self, job_id: str) -> int:
         return self._last[job_id][0] if job_id in self._last else 0
 
+    def lacks_status(self, job_id: str) -> bool:
+        """Whether the event that was seen last did not say how the job stands."""
+        return job_id in self._last and not self._last[job_id][1]
+
     def meet(self, event: JobEvent) -> None:
         """Remember a job that is new, though the event has not been told yet: it is caught up if that fails."""
         if event.job_id not in self._last:
-            self._note(event.job_id, event.sequence - 1, is_over=False)
+            self._note(event.job_id, event.sequence - 1, "")
 
     def take(self, event: JobEvent) -> bool:
         """Whether it is new: after all that was seen of its job."""
         if event.job_id in self._last and event.sequence <= self.sequence(event.job_id):
             return False
-        self._note(event.job_id, event.sequence, is_over=event.verb in FINAL)
+        self._note(event.job_id, event.sequence, event.status)
         return True
+
+    def end(self, job: JobStatus) -> None:
+        """Remember that a job has ended, if all of its events have been seen."""
+        if job.is_final and job.sequence <= self.sequence(job.job_id):
+            self._last[job.job_id] = (job.sequence, job.status)
 
     def forget(self, job_id: str) -> None:
         self._last.pop(job_id, None)
 
     def open_jobs(self) -> Sequence[str]:
         """Those of which more may have happened."""
-        return [job_id for job_id, (_, is_over) in self._last.items() if not is_over]
+        return [job_id for job_id, (_, status) in self._last.items() if status not in FINAL]
 
-    def _note(self, job_id: str, sequence: int, *, is_over: bool) -> None:
-        self._last[job_id] = (sequence, is_over)
+    def _note(self, job_id: str, sequence: int, status: str) -> None:
+        self._last[job_id] = (sequence, status)
         self._last.move_to_end(job_id)
         if len(self._last) > self.limit:
             self._last.popitem(last=False)
@@ -118,6 +125,8 @@ class Feed:
             for event in await self._log(job_id):
                 if self.seen.take(event):
                     yield event
+            if self.seen.lacks_status(job_id):
+                await self._ask_status(job_id)
         sent = early
         while True:
             for each in sent:
@@ -145,12 +154,25 @@ class Feed:
         """What has happened to it since it was last heard of. A job that is no more has no log."""
         left = self.timer.left(self.calls.timeout)
         request = self.calls.log(job_id, self.seen.sequence(job_id), timeout=left)
-        try:
+        with self._forgetting(job_id):
             page = parsed(await self.calls.call(request, retries=0))
+            return [JobEvent.of(payload) for payload in events_of(page)]
+        return []
+
+    async def _ask_status(self, job_id: str) -> None:
+        """Whether a job has ended whose events do not say it, so that it need not be asked about again."""
+        path, left = f"/jobs/{quote(job_id, safe='')}/status", self.timer.left(self.calls.timeout)
+        request = self.calls.request("GET", path, timeout=left)
+        with self._forgetting(job_id):
+            self.seen.end(JobStatus.of(parsed(await self.calls.call(request, retries=0))))
+
+    @contextmanager
+    def _forgetting(self, job_id: str) -> Iterator[None]:
+        """A job that is no more is forgotten, and that is no error."""
+        try:
+            yield
         except NotFound:
             self.seen.forget(job_id)
-            return []
-        return [JobEvent.of(payload) for payload in events_of(page)]
 
 
 def _raise_error(message: Mapping[str, Any] | None) -> None:

@@ -35,12 +35,6 @@ GAP_SECONDS = 1.0
 PATIENCE, PATIENCE_WITH_NEW = 8, 2
 """How often in a row a way may fail that has worked before or is the last, and one that never has."""
 
-NOT_FINAL = frozenset(
-    {"uploaded", "requested", "started", "chunked", "embedded", "cleaned", "trained", "predicted", "retried"}
-    | {"progressed"}
-)
-"""Events after which a job goes on for sure. After any other, the status is asked whether it was the last."""
-
 
 class NotHeld(RecadoError):
     """A long poll was answered at once, without news: this service, or something before it, holds nothing."""
@@ -156,14 +150,14 @@ class Following:
                 raise Gap(until)
 
     def _note_end(self, status: JobStatus) -> None:
-        self.cursor.ended = status.is_final and (not self.wants_events or self.cursor.sequence >= status.sequence)
+        if status.is_final and (not self.wants_events or self.cursor.sequence >= status.sequence):
+            self.cursor.ended = True
 
     async def _is_over(self) -> bool:
-        """Whether the last event that was seen is the last one there is."""
-        if self.cursor.verb in NOT_FINAL:
-            return False
-        self.cursor.etag = None
-        self._note_end(JobStatus.of(parsed(await self._status(0))))
+        """Whether the event that was seen last is the last one there is. If it has no status, the job is asked."""
+        if not self.cursor.status and not self.cursor.ended:
+            self.cursor.etag = None
+            self._note_end(JobStatus.of(parsed(await self._status(0))))
         return self.cursor.ended
 
     # ── server-sent events ───────────────────────────────────────────────────────────────────────────────
@@ -184,6 +178,8 @@ class Following:
                     event = self._take_text(sent.data)
                     if event and self.wants_events:
                         yield event
+                    if self.cursor.ended:
+                        return
 
     def _sse_request(self) -> Request:
         return self.calls.request(

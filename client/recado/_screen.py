@@ -40,20 +40,9 @@ STYLES = {
     "running": "cyan",
     "queued": "blue",
 }
-NEXT_STAGE = {
-    "uploaded": "queue",
-    "requested": "queue",
-    "started": "read",
-    "chunked": "embed",
-    "embedded": "store",
-    "cleaned": "train",
-    "trained": "predict",
-    "predicted": "export",
-}
-"""What begins when this has happened."""
-
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_ENVELOPE = frozenset({"event", "event_id", "job_id", "sequence", "timestamp"})
+_ENVELOPE = frozenset({"event", "event_id", "job_id", "sequence", "timestamp", "status", "stage"})
+_OF_ATTEMPTS = frozenset({"attempts", "error", "not_before"})
 
 
 class Screen:
@@ -131,7 +120,7 @@ class Screen:
 
     def event(self, event: JobEvent, *, is_answer: bool = False, with_job: bool = False) -> None:
         """One line for one event, on standard output if that is what was asked for."""
-        name = (clean(event.event), STYLES.get(event.verb, "bold"))
+        name = (clean(event.event), STYLES[event.status] if event.is_final else "bold")
         show, about = self.say if is_answer else self.note, f"  {clean(event.job_id)}" if with_job else ""
         show(
             (local_time(event.timestamp), "dim"), about, f"  {event.sequence:>4}  ", name, f"  {facts(event.raw)}"
@@ -274,6 +263,7 @@ class Bars:
             console=console,
         )
         self._active: TaskID | None = None
+        self._stage = self._status = ""
 
     def __enter__(self) -> Bars:
         self.progress.start()
@@ -290,40 +280,73 @@ class Bars:
 
     def take(self, event: JobEvent) -> bool:
         """Show what has happened; whether a stage has begun."""
-        if event.verb == "progressed":
-            self._move(event)
-        elif event.verb == "retried":
-            self._note(f"attempt {clean(event.get('attempts', '?'))}")
-        elif event.verb in ("failed", "canceled"):
-            self._stop(event.verb)
+        if event.is_final:
+            self._end(event)
+            return False
+        has_begun = self._enter(event)
+        self._move(event)
+        self._status = event.status
+        return has_begun
+
+    def _end(self, event: JobEvent) -> None:
+        if event.status == "completed":
+            self._finish(_own_facts(event))
         else:
-            self._next(NEXT_STAGE.get(event.verb), facts(event.raw))
-            return event.verb in NEXT_STAGE
-        return False
+            self._stop(event.status, event.status)
+
+    def _enter(self, event: JobEvent) -> bool:
+        """Begin the bar of the stage that the job is in now; whether it was in another."""
+        stage = clean(event.stage or event.status or self._stage or "work")
+        if self._active is not None and stage == self._stage:
+            return False
+        if self._is_queued_again(event):
+            self._stop("failed", _attempt(event))
+        else:
+            self._finish(_own_facts(event))
+        self._stage, self._active = stage, self.progress.add_task(f"{stage:<8}", total=None)
+        return True
+
+    def _is_queued_again(self, event: JobEvent) -> bool:
+        return event.status == "queued" and self._status == "running"
 
     def _move(self, event: JobEvent) -> None:
+        """How far the stage is, or which attempt at it this is."""
         if self._active is None:
-            self._next(clean(event.get("stage", "work")), "")
-        if self._active is not None:
-            self.progress.update(
-                self._active, total=float(event.get("total", 1)), completed=float(event.get("done", 0)), note=""
-            )
+            return
+        done, total = event.get("done"), event.get("total")
+        if isinstance(done, int | float) and isinstance(total, int | float) and total:
+            self.progress.update(self._active, total=float(total), completed=float(done), note="")
+        elif event.get("not_before"):
+            self.progress.update(self._active, note=f"tried again at {local_time(str(event['not_before']))}")
+        elif event.get("attempts", 1) != 1:
+            self.progress.update(self._active, note=f"attempt {clean(event['attempts'])}")
 
-    def _note(self, note: str) -> None:
-        if self._active is not None:
-            self.progress.update(self._active, note=note)
-
-    def _next(self, stage: str | None, note: str) -> None:
-        """End the bar that runs, and begin the next, if there is one."""
+    def _finish(self, note: str) -> None:
+        """The stage of the bar that moves is over."""
         if self._active is not None:
             total = self.progress.tasks[self._active].total or 1
             self.progress.update(self._active, total=total, completed=total, note=note[:40])
-        self._active = None if stage is None else self.progress.add_task(f"{stage:<8}", total=None)
+        self._active = None
 
-    def _stop(self, verb: str) -> None:
+    def _stop(self, ended: str, note: str) -> None:
+        """The stage of the bar that moves has come to nothing."""
         if self._active is not None:
-            self.progress.update(self._active, note=verb, total=1, completed=0, ended=verb, until=None)
+            self.progress.update(self._active, note=note[:40], total=1, completed=0, ended=ended, until=None)
             self.progress.stop_task(self._active)
+        self._active = None
+
+
+def _attempt(event: JobEvent) -> str:
+    """Which attempt has failed, and why."""
+    error = event.get("error")
+    reason = f": {clean(error.get('code'))}" if isinstance(error, Mapping) else ""
+    return f"attempt {clean(event.get('attempts', '?'))}{reason}"
+
+
+def _own_facts(event: JobEvent) -> str:
+    """What an event says of the work alone, not of ids and attempts."""
+    own = {name: value for name, value in event.raw.items() if name not in _OF_ATTEMPTS and name[-3:] != "_id"}
+    return facts(own)
 
 
 def upload_bar(screen: Screen) -> Progress:

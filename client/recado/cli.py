@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from recado import _commands as do
-from recado import config
+from recado import _input, config
+from recado._api import DEFAULT_KIND
 from recado._following import Transport
 from recado._screen import Screen, clean
 from recado.errors import ApiError, NotConfigured, RecadoError, TimeUp, Unauthorized
@@ -103,27 +104,41 @@ def _add(commands: Any, name: str, command: Command, help: str) -> argparse.Argu
 
 
 def _job_commands(commands: Any) -> None:
-    one = _add(commands, "submit", do.submit, "submit a document; prints the job's id")
-    source = one.add_mutually_exclusive_group(required=True)
-    source.add_argument("file", nargs="?", help="a file, or - for standard input")
+    one = _add(commands, "submit", do.submit, "submit a job; prints its id")
+    one.set_defaults(refuse=one.error)
+    source = one.add_mutually_exclusive_group()
+    source.add_argument("file", nargs="?", help="a file to upload, or - for standard input")
     source.add_argument("--text", help="the text itself")
-    one.add_argument("--document-id", metavar="NAME", help="your name for it (the file's name if not given)")
-    one.add_argument("--type", metavar="TYPE", help="its media type (by the file's ending if not given)")
+    one.add_argument("--kind", metavar="NAME", default=DEFAULT_KIND, help=f"of the job ({DEFAULT_KIND})")
+    one.add_argument(
+        "--set",
+        action="append",
+        type=_input.field,
+        metavar="FIELD=VALUE",
+        help="a field of the input, again for each; the value is JSON if it can be, else text; a.b=1 sets b in a",
+    )
+    one.add_argument(
+        "--input", type=_input.whole, metavar="JSON", help="the input as a JSON object, or @FILE that has it"
+    )
+    one.add_argument(
+        "--document-id", metavar="NAME", help="your name for the document (the file's name if not given)"
+    )
+    one.add_argument("--type", metavar="TYPE", help="the file's media type (by its ending if not given)")
     one.add_argument("--metadata", action="append", metavar="NAME=VALUE", help="searches can be narrowed by it")
     one.add_argument("--webhook-url", metavar="URL", help="called when it is over, signed")
     one.add_argument("--webhook-event", action="append", metavar="EVENT", help="called with this instead")
-    one.add_argument("--idempotency-key", metavar="KEY", help="the same key and text: the same job")
+    one.add_argument("--idempotency-key", metavar="KEY", help="the same key and input: the same job")
     _waits(one, optional=True)
     one = _add(commands, "watch", do.watch, "show a job's events as they happen")
     one.add_argument("job")
     one.add_argument("--after", type=int, default=0, metavar="N", help="leave out the first N")
     _waits(one)
     one = _add(commands, "follow", do.follow, "show the events of all your jobs from now on; Ctrl-C ends it")
-    one.add_argument("--kind", default="document", help="of jobs (document)")
+    one.add_argument("--kind", metavar="NAME", default=DEFAULT_KIND, help=f"of jobs ({DEFAULT_KIND})")
     _add(commands, "status", do.status, "show how a job stands").add_argument("job")
     one = _add(commands, "ls", do.ls, "list jobs, newest first")
     one.add_argument("--status", choices=["queued", "running", "completed", "failed", "canceled"])
-    one.add_argument("--kind")
+    one.add_argument("--kind", metavar="NAME", help="only jobs of this kind")
     _limits(one)
     _add(commands, "cancel", do.cancel, "cancel a job").add_argument("job")
     one = _add(commands, "retry", do.retry, "run a failed or canceled job again, as a new one")

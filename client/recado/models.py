@@ -99,7 +99,10 @@ class _HasStatus(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus(_HasStatus):
-    """The small answer for polling."""
+    """The small answer for polling.
+
+    `waiting_for`: why nobody works at a queued job yet, such as `rate_limit`, `provider_circuit` or `backoff`.
+    """
 
     stage: str
     progress: Progress | None = None
@@ -107,16 +110,44 @@ class JobStatus(_HasStatus):
     sequence: int = 0
     error: Failure | None = None
     expected_completion: str | None = None
+    waiting_for: str | None = None
+    waiting_since: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobSummary(_HasStatus):
+class _HasKind(Record):
+    kind: str
+
+    @property
+    def subject(self) -> tuple[str, str] | None:
+        """What the job is about: a field of it and its value, such as ("document_id", "notes"); None for nothing.
+
+        Each kind has a name of its own for that field, so it is found as one that not every job has. Where a newer
+        service sends several, `<kind>_id` comes first, and then any other id.
+        """
+        own = {name: value for name, value in self.raw.items() if name not in _common() and isinstance(value, str)}
+        ids = [name for name in own if name.endswith("_id")]
+        names = [name for name in ids if name == f"{self.kind}_id"] or ids or list(own)
+        return (names[0], own[names[0]]) if names else None
+
+    @property
+    def document_id(self) -> str | None:
+        """The document, where the job is about one."""
+        name: str | None = self.raw.get("document_id")
+        return name
+
+
+@functools.cache
+def _common() -> frozenset[str]:
+    """The fields that jobs of all kinds have."""
+    return frozenset(_kinds(Job)) | frozenset(_kinds(JobSummary))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSummary(_HasKind, _HasStatus):
     """A job in a list."""
 
-    kind: str
     stage: str
-    document_id: str | None = None
-    webhook_id: str | None = None
     created_at: str
     finished_at: str | None = None
     error: Failure | None = None
@@ -124,12 +155,13 @@ class JobSummary(_HasStatus):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job(JobStatus):
-    """The whole job. `webhook_secret` is there in full once: in the answer that made it."""
+class Job(_HasKind, JobStatus):
+    """The whole job. `webhook_secret` is there in full once: in the answer that made it.
 
-    kind: str
-    document_id: str | None = None
-    webhook_id: str | None = None
+    `result_truncated`: the result is too large to be in the job. `client.result(job)` fetches it from
+    `links["result"]`, and `result` is None.
+    """
+
     created_at: str = ""
     updated_at: str = ""
     started_at: str | None = None
@@ -137,6 +169,7 @@ class Job(JobStatus):
     metadata: Mapping[str, str] = field(default_factory=dict)
     retry_of: str | None = None
     result: Mapping[str, Any] | None = None
+    result_truncated: bool = False
     webhook: Mapping[str, Any] | None = None
     links: Mapping[str, str] = field(default_factory=dict)
     webhook_secret: str | None = None
@@ -176,20 +209,38 @@ class JobCanceled(JobEnded):
     """Somebody canceled it."""
 
 
+def raise_unless_completed(job: Job) -> None:
+    """Raises JobFailed or JobCanceled where that is how the job ended."""
+    if job.status == "failed":
+        raise JobFailed(job)
+    if job.status == "canceled":
+        raise JobCanceled(job)
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobEvent(Record):
-    """One fact in a job's log. The fields of its kind are in `raw`, and `event["chunks"]` reads them."""
+    """One fact in a job's log. The fields of its kind are in `raw`, and `event["chunks"]` reads them.
+
+    `status` and `stage` are the job's after the event. Both are empty where a service does not say them.
+    """
 
     event: str
     event_id: str
     job_id: str
     sequence: int
     timestamp: str
+    status: str = ""
+    stage: str = ""
 
     @property
     def verb(self) -> str:
         """`indexed` of `document.indexed`."""
         return self.event.rpartition(".")[2]
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the last event: the job has ended with it."""
+        return self.status in FINAL
 
     def __getitem__(self, name: str) -> Any:
         return self.raw[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,6 +26,11 @@ def over(page: Page) -> dict[str, Any]:
     return facts
 
 
+def stream(links: Mapping[str, str]) -> str:
+    """The URL that the guide's EventSource opens."""
+    return f"{links['events']}?event=message"
+
+
 def log(client: Recado, job: Job) -> list[dict[str, Any]]:
     return [dict(event.raw) for event in client.events(job.job_id)]
 
@@ -45,20 +50,21 @@ def test_an_event_source_sees_every_event(
     job = submit()
     page.goto(web.origin + web.put(pages.page(job.links, pages.snippet(EVENT_SOURCE))))
     assert over(page) == {"seen": log(client, job), "done": ["completed"], "refused": 0}
-    sent = pages.requests(page, job.links["events"])
+    sent = pages.requests(page, stream(job.links))
     assert {request.method for request in sent} == {"GET"}
     assert preflights == []
     came_back = [int(request.header_value("last-event-id")) for request in sent[1:]]
     assert came_back
     assert came_back == sorted(came_back)
     page.wait_for_timeout(2.5 * RETRY_MS)
-    assert pages.requests(page, job.links["events"]) == sent
+    assert pages.requests(page, stream(job.links)) == sent
     assert pages.complaints(page) == []
 
 
-def test_an_event_source_that_nobody_closes_stops(web: Web, page: Page, ended: Job) -> None:
-    """Who ignores `end` comes back once, is answered 204, and is not heard of again."""
-    ignorant = f"const events = new EventSource({ended.links['events']!r});"
+@pytest.mark.parametrize("query", ["", "?event=message"])
+def test_an_event_source_that_nobody_closes_stops(web: Web, page: Page, ended: Job, query: str) -> None:
+    """Who ignores the last event, and `end`, comes back once, is answered 204, and is not heard of again."""
+    ignorant = f"const events = new EventSource({ended.links['events'] + query!r});"
     page.goto(web.origin + web.put(pages.page(ended.links, ignorant)))
     page.wait_for_function("events.readyState === EventSource.CLOSED")
     page.wait_for_timeout(2.5 * RETRY_MS)
@@ -72,7 +78,7 @@ def test_a_wrong_link_ends_an_event_source(web: Web, page: Page, ended: Job) -> 
     page.goto(web.origin + web.put(pages.page(wrong, pages.snippet(EVENT_SOURCE))))
     assert over(page) == {"seen": [], "done": [], "refused": 1}
     page.wait_for_timeout(2.5 * RETRY_MS)
-    assert len(pages.requests(page, wrong["events"])) == 1
+    assert len(pages.requests(page, stream(wrong))) == 1
     (complaint,) = pages.complaints(page)
     assert "403" in complaint
 
@@ -81,7 +87,7 @@ def test_a_foreign_page_sees_nothing(web: Web, page: Page, ended: Job) -> None:
     """A page of an origin that is not in `cors_origins`: the browser lets it read nothing, and it gives up."""
     page.goto(web.foreign + web.put(pages.page(ended.links, pages.snippet(EVENT_SOURCE))))
     assert over(page) == {"seen": [], "done": [], "refused": 1}
-    assert len(pages.requests(page, ended.links["events"])) == 1
+    assert len(pages.requests(page, stream(ended.links))) == 1
     assert any("CORS policy" in complaint for complaint in pages.complaints(page))
     assert page.evaluate(f"fetch({ended.links['status']!r}).then(() => 'read', () => 'kept away')") == "kept away"
 

@@ -22,27 +22,38 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 JOB_ID = "job_01JTEST"
+KINDS = ("document", "errand")
 ENVELOPE = ("event", "event_id", "job_id", "sequence", "timestamp")
-FINAL = ("indexed", "failed", "canceled")
-STATUS = {"indexed": "completed", "failed": "failed", "canceled": "canceled"}
+OPEN, FINAL = ("queued", "running"), ("completed", "failed", "canceled")
 
 
-def payloads(count: int, *, ending: str = "indexed") -> list[dict[str, Any]]:
-    """The log of a job, of at least two events: the first and the last."""
+def payloads(count: int, *, ending: str = "completed") -> list[dict[str, Any]]:
+    """The log of a job, of at least two events: the first and the last, after which it has the status `ending`."""
     verbs = ["uploaded", "started", *["progressed"] * max(0, count - 3)][: count - 1]
-    return [payload(number, verb) for number, verb in enumerate([*verbs, ending], 1)]
+    last = {"completed": "indexed"}.get(ending, ending)
+    first, *middle = [payload(number, verb) for number, verb in enumerate(verbs, 1)]
+    return [first | {"status": "queued", "stage": "queued"}, *middle, payload(count, last, status=ending)]
 
 
-def payload(number: int, verb: str, job_id: str = JOB_ID) -> dict[str, Any]:
-    facts = {"stage": "embed", "done": number, "total": 99} if verb == "progressed" else {}
+def payload(
+    number: int, verb: str, job_id: str = JOB_ID, *, status: str = "running", stage: str = "embed"
+) -> dict[str, Any]:
+    facts = {"done": number, "total": 99} if verb == "progressed" else {}
     return {
         "event": f"document.{verb}",
         "event_id": f"evt_{number}",
         "job_id": job_id,
         "sequence": number,
         "timestamp": f"2026-11-29T08:00:{number % 60:02}.000Z",
+        "status": status,
+        "stage": stage,
         **facts,
     }
+
+
+def without_status(event: dict[str, Any]) -> dict[str, Any]:
+    """The event as it was told before events had a status and a stage."""
+    return {name: value for name, value in event.items() if name not in ("status", "stage")}
 
 
 def packed(events: list[dict[str, Any]], most: int, too_large: set[int]) -> Iterator[dict[str, Any]]:
@@ -61,13 +72,16 @@ def cut_down(event: dict[str, Any]) -> dict[str, Any]:
 class Service:
     """`cuts`: for each connection after how many bytes it breaks (a WebSocket's after its handshake), or None.
 
-    `ways`: what works. `repeats`, `skips`: what is pushed again, and what is not. `pack`: events to a message of a
-    WebSocket, `too_large`: those of which it carries the envelope alone, by number. `others`: the logs of other
-    jobs. `extra`: messages after the first replay, `then`: what happens after those. `replies`: status and body of
-    what has nothing to do with waiting, by `METHOD /path`.
+    `tells_status`: whether events have a status and a stage. `is_named`: whether events of a stream have names of
+    their own, and an `end` after the last. `ways`: what works. `repeats`, `skips`: what is pushed again, and what
+    is not. `pack`: events to a message of a WebSocket, `too_large`: those of which it carries the envelope alone,
+    by number. `others`: the logs of other jobs. `extra`: messages after the first replay, `then`: what happens
+    after those. `replies`: status and body of what has nothing to do with waiting, by `METHOD /path`.
     """
 
     log: list[dict[str, Any]] = field(default_factory=list)
+    tells_status: bool = True
+    is_named: bool = True
     others: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     pushed: list[dict[str, Any]] = field(default_factory=list)
     tickets: set[str] = field(default_factory=set)
@@ -115,8 +129,15 @@ class Service:
 
     @property
     def status(self) -> str:
-        verb = self.log[-1]["event"].partition(".")[2] if self.log else "uploaded"
-        return STATUS.get(verb, "running")
+        return str(self.log[-1]["status"]) if self.log else "queued"
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in OPEN
+
+    def told(self, events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """These events as this service tells them."""
+        return [event if self.tells_status else without_status(event) for event in events]
 
     def view(self) -> dict[str, Any]:
         last = len(self.log)
@@ -175,7 +196,7 @@ class Service:
             return await reply.json(401, {"type": "urn:recado:problem:unauthorized", "status": 401})
         job_id = path.removeprefix("/v1/jobs/").partition("/")[0]
         if job_id in self.others and path.endswith("/events"):
-            return await reply.json(200, {"events": self.others[job_id][int(query.get("after", 0)) :]})
+            return await reply.json(200, {"events": self.told(self.others[job_id][int(query.get("after", 0)) :])})
         if path == "/v1/live/tickets":
             return await reply.json(201, self.ticket())
         match path.removeprefix(f"/v1/jobs/{JOB_ID}"):
@@ -186,13 +207,13 @@ class Service:
             case "/events" if headers.get("accept") == "text/event-stream" and "sse" in self.ways:
                 return await self.tell_stream(reply, int(headers.get("last-event-id") or 0))
             case "/events":
-                return await reply.json(200, {"events": self.log[int(query.get("after", 0)) :]})
+                return await reply.json(200, {"events": self.told(self.log[int(query.get("after", 0)) :])})
         problem = {"type": "urn:recado:problem:not_found", "title": "not found", "detail": "There is no such job."}
         return await reply.json(404, problem | {"status": 404})
 
     async def tell_status(self, reply: _Reply, query: dict[str, str], headers: dict[str, str]) -> None:
         known = headers.get("if-none-match")
-        if "wait" in query and "long_poll" in self.ways and known == self.etag() and self.status == "running":
+        if "wait" in query and "long_poll" in self.ways and known == self.etag() and self.is_open:
             await self.until_more(len(self.log), self.hold)
         told = {"ETag": self.etag()} | ({"Retry-After": self.retry_after} if self.retry_after else {})
         if known == self.etag():
@@ -203,15 +224,15 @@ class Service:
         return f'"{len(self.log)}"'
 
     async def tell_stream(self, reply: _Reply, after: int) -> None:
-        if self.status != "running" and after >= len(self.log):
+        if not self.is_open and after >= len(self.log):
             return await reply.send(204, {}, b"")
         await reply.begin(200, {"Content-Type": "text/event-stream"})
         await reply.write(b"retry: 1000\n\n")
         end = asyncio.get_running_loop().time() + self.hold
         async for event in self.sent(after, lambda: end - asyncio.get_running_loop().time()):
-            text = f"id: {event['sequence']}\nevent: {event['event']}\ndata: {json.dumps(event)}\n\n"
-            await reply.write(text.encode())
-        if self.status != "running":
+            name = event["event"] if self.is_named else "message"
+            await reply.write(f"id: {event['sequence']}\nevent: {name}\ndata: {json.dumps(event)}\n\n".encode())
+        if self.is_named and not self.is_open:
             await reply.write(f'event: end\ndata: {{"status": "{self.status}"}}\n\n'.encode())
         return None
 
@@ -223,9 +244,9 @@ class Service:
                 if after in self.skips:
                     self.skips.discard(after)
                     continue
-                for _ in range(1 + self.repeats):
-                    yield event
-            if self.status != "running" or left() <= 0:
+                for told in self.told([event] * (1 + self.repeats)):
+                    yield told
+            if not self.is_open or left() <= 0:
                 return
             await self.until_more(after, left())
 
@@ -283,14 +304,14 @@ class Service:
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: len(self.pushed) > known)  # noqa: B023 asked at once
-            events = [event for event in self.pushed[known:] for _ in range(1 + self.repeats)]
+            events = [event for event in self.told(self.pushed[known:]) for _ in range(1 + self.repeats)]
             known = len(self.pushed)
             for message in packed(events, self.pack, self.too_large):
                 await line.say(message)
 
     async def replay(self, line: _Line, after: int) -> None:
         """All that is missing, some of it twice, and then where the log stands."""
-        events = [event for event in self.log[after:] for _ in range(1 + self.repeats)]
+        events = [event for event in self.told(self.log[after:]) for _ in range(1 + self.repeats)]
         last = len(self.log)
         for message in packed(events, self.pack, self.too_large):
             await line.say(message)
@@ -305,11 +326,12 @@ class Service:
                     await line.say({"type": "pong"})
                 case {"action": "subscribe", "job_id": _, "after": after}:
                     await self.replay(line, after)
-                case {"action": "follow", "kind": "document"}:
-                    line.following["document"] = asyncio.create_task(self.push_all(line, len(self.pushed)))
-                    await line.say({"type": "following", "kind": "document"})
+                case {"action": "follow", "kind": kind} if kind in KINDS:
+                    line.following[kind] = asyncio.create_task(self.push_all(line, len(self.pushed)))
+                    await line.say({"type": "following", "kind": kind})
                 case _:
-                    await line.say({"type": "error", "code": "invalid_request", "message": "choose from document"})
+                    problem = f"choose from {', '.join(KINDS)}"
+                    await line.say({"type": "error", "code": "invalid_request", "message": problem})
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from recado import _commands, _listen, _screen, cli
@@ -28,7 +30,7 @@ from recado._api import Operations
 from recado._screen import Bars, Screen, Typed, clean
 from recado.client import Recado
 from recado.models import Delta, JobEvent, JobStatus
-from tests.unit.client.service import JOB_ID, Service, payload, payloads
+from tests.unit.client.service import FINAL, JOB_ID, OPEN, Service, payload, payloads, without_status
 
 pytestmark = [pytest.mark.enable_socket, pytest.mark.usefixtures("quick")]
 CLIENT = Path(cli.__file__).parents[1]
@@ -140,6 +142,132 @@ def test_submit_reads_standard_input(run: Any, at: Service, monkeypatch: pytest.
     assert json.loads(at.bodies[-1])["input"] == ({"text": text} if isinstance(text, str) else {"s3_key": "k"})
 
 
+def test_a_job_of_any_kind_is_submitted(run: Any, at: Service) -> None:
+    """Fields are set one by one, with the types that JSON gives them, and nothing is added."""
+    accept(at, payloads(8)[:1])
+    fields = (
+        "prompt=Why?",
+        "temperature=0.5",
+        "stop=[1, null]",
+        "format.type=json",
+        "format.strict=true",
+        "name=",
+    )
+    assert run("submit", "--kind", "completion", *[part for one in fields for part in ("--set", one)])[0] == 0
+    assert json.loads(at.bodies[0]) == {
+        "kind": "completion",
+        "input": {
+            "prompt": "Why?",
+            "temperature": 0.5,
+            "stop": [1, None],
+            "format": {"type": "json", "strict": True},
+            "name": "",
+        },
+    }
+
+
+def test_an_input_is_given_whole(run: Any, at: Service, tmp_path: Path) -> None:
+    """As JSON, or as the file that @ names; --set and the shorthands add to it."""
+    file = tmp_path / "input.json"
+    file.write_text('{"prompt": "¿Dónde?", "format": {"type": "json"}}', encoding="utf-8-sig")
+    accept(at, payloads(8)[:1])
+    for source in (f"@{file}", file.read_text(encoding="utf-8-sig")):
+        assert run("submit", "--kind", "completion", "--input", source, "--set", "format.strict=true")[0] == 0
+        assert json.loads(at.bodies[-1])["input"] == {
+            "prompt": "¿Dónde?",
+            "format": {"type": "json", "strict": True},
+        }
+    assert run("submit", "--input", '{"document_id": "notes"}', "--text", "Hi")[0] == 0
+    assert json.loads(at.bodies[-1]) == {"kind": "document", "input": {"document_id": "notes", "text": "Hi"}}
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_any_kind_takes_a_file(
+    run: Any, at: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, piped: bool
+) -> None:
+    """A file is uploaded, also one that is piped in, and only a document is named after it."""
+    file = tmp_path / "sales.csv"
+    file.write_bytes(b"a,b")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b")))
+    accept(at, payloads(8)[:1])
+    at.replies |= {
+        "POST /uploads": (201, {"s3_key": "k", "url": f"{at.url}/store", "headers": {}}),
+        "PUT /store": (200, {}),
+    }
+    source = "-" if piped else str(file)
+    assert run("submit", source, "--kind", "dataset", "--set", "target=b", "--type", "text/csv")[0] == 0
+    upload, put, job = at.bodies
+    assert (json.loads(upload)["content_type"], put) == ("text/csv", b"a,b")
+    assert json.loads(job) == {"kind": "dataset", "input": {"s3_key": "k", "target": "b"}}
+
+
+def test_a_document_keeps_the_name_that_it_is_given(run: Any, at: Service, tmp_path: Path) -> None:
+    """A document is named after its file only where no name is given, in whatever way."""
+    file = tmp_path / "report.pdf"
+    file.write_bytes(b"%PDF")
+    accept(at, payloads(8)[:1])
+    at.replies |= {
+        "POST /uploads": (201, {"s3_key": "k", "url": f"{at.url}/store", "headers": {}}),
+        "PUT /store": (200, {}),
+    }
+    for named in (
+        ("--document-id", "mine"),
+        ("--set", "document_id=mine"),
+        ("--input", '{"document_id": "mine"}'),
+    ):
+        assert run("submit", str(file), *named)[0] == 0
+        assert json.loads(at.bodies[-1])["input"] == {"s3_key": "k", "document_id": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("--set", "a=1", "--set", "a=2"), "a"),
+        (("--set", "a=1", "--set", "a.b=2"), "a"),
+        (("--input", '{"a": {"b": 1}}', "--set", "a.b=2"), "a.b"),
+        (("--input", '{"text": "x"}', "--text", "y"), "text"),
+        (("--document-id", "x", "--set", "document_id=x"), "document_id"),
+        ((__file__, "--set", "s3_key=k"), "s3_key"),
+    ],
+)
+def test_a_field_from_two_places_is_refused(run: Any, at: Service, arguments: tuple[str, ...], field: str) -> None:
+    """Which of the two was meant, nobody knows: the field is named, and nothing is sent."""
+    code, out, err = run("submit", *arguments)
+    assert (code, out, at.requests) == (2, "", [])
+    assert f"{field} is given twice" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--input", "[1]"),
+        ("--input", "prompt"),
+        ("--input", '{"a": NaN}'),
+        ("--input", '{"a": 1e999}'),
+        ("--input", "@nowhere.json"),
+        ("--input", "@" + __file__),
+        ("--input", "[" * 100_000),
+        ("--set", "prompt"),
+        ("--set", "=1"),
+        ("--set", "a..b=1"),
+    ],
+)
+def test_an_input_that_cannot_be_read(run: Any, at: Service, option: str, value: str) -> None:
+    """What is no JSON object, and what sets no field, is wrong usage: the option is named, and nothing is sent."""
+    code, _, err = run("submit", "--kind", "completion", option, value)
+    assert (code, at.requests) == (2, [])
+    assert f"argument {option}: " in err
+
+
+def test_something_must_be_submitted(
+    run: Any, at: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A kind alone is wrong usage, said before any configuration is looked for."""
+    monkeypatch.delenv("RECADO_URL")
+    code, _, err = run("submit", "--kind", "completion")
+    assert (code, "usage:" in err, "--set" in err) == (2, True, True)
+
+
 def test_submit_and_wait(run: Any, at: Service) -> None:
     """Without a terminal every event is a line on standard error, and the id stays alone on standard output."""
     log = payloads(5)
@@ -153,7 +281,7 @@ def test_submit_and_wait(run: Any, at: Service) -> None:
     assert "✓ completed in" in err
 
 
-@pytest.mark.parametrize(("ending", "code"), [("indexed", 0), ("failed", 3), ("canceled", 4)])
+@pytest.mark.parametrize(("ending", "code"), [("completed", 0), ("failed", 3), ("canceled", 4)])
 @pytest.mark.parametrize(
     "command", [("submit", "--text", "Hi", "--wait"), ("watch", JOB_ID), ("retry", JOB_ID, "--wait")]
 )
@@ -180,6 +308,53 @@ def test_the_time_is_up(run: Any, at: Service) -> None:
     code, out, err = run("submit", "--text", "Hi", "--wait", "--timeout", "0.3s")
     assert (code, out) == (5, f"{JOB_ID}\n")
     assert "it goes on" in err
+
+
+LINK = "https://store/result?X-Amz-Signature=1"
+
+
+@pytest.fixture
+def large(at: Service, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The link to the result of a job that has ended, which is too large to be in it."""
+    view = at.view() | {"result": None, "result_truncated": True}
+    view["links"] = {**view["links"], "result": LINK}
+    monkeypatch.setattr(at, "view", lambda: view)
+    at.replies["POST /jobs"] = (202, view)
+    return LINK
+
+
+@pytest.mark.parametrize("command", [("submit", "--text", "Hi", "--wait"), ("watch", JOB_ID)])
+def test_a_large_result_is_linked(run: Any, large: str, command: tuple[str, ...]) -> None:
+    """A result that is not in the job is no error: it is said where it is."""
+    code, out, err = run(*command)
+    assert (code, f"The result is large: {large}" in err) == (0, True)
+    assert large not in out
+    assert run(*command, "--json")[0] == 0
+
+
+def test_status_links_a_large_result(run: Any, large: str, person: None) -> None:
+    """The link is on a line of its own, so that it can be copied."""
+    code, out, _ = run("status", JOB_ID)
+    assert code == 0
+    assert re.search(r"result +large, see the link", out)
+    assert out.splitlines()[-1] == large
+
+
+def test_a_program_is_told_of_a_large_result_beside_the_status(run: Any, large: str) -> None:
+    """The status stays one line; where the result is, is noted on standard error."""
+    assert run("status", JOB_ID) == (0, f"{JOB_ID}\tcompleted\tembed\t\t\n", f"The result is large: {large}\n")
+
+
+def test_status_says_what_is_waited_for(
+    run: Any, at: Service, monkeypatch: pytest.MonkeyPatch, person: None
+) -> None:
+    """A job that nobody works at says why, and since when."""
+    at.reset(payloads(8)[:1])
+    view = at.view() | {"waiting_for": "rate_limit", "waiting_since": "2026-11-29T08:00:00.000Z"}
+    monkeypatch.setattr(at, "view", lambda: view)
+    assert re.search(r"waits for +rate_limit since 2026-11-\d\d \d\d:00:00\n", run("status", JOB_ID)[1])
+    view |= {"waiting_for": "backoff", "waiting_since": None}
+    assert re.search(r"waits for +backoff *\n", run("status", JOB_ID)[1])
 
 
 def test_watch_gives_lines(run: Any, at: Service) -> None:
@@ -250,7 +425,7 @@ def test_a_text_stays_in_place(person: None, deltas: list[tuple[str, bool]], sho
 @pytest.fixture
 def followed(at: Service, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Two events of two jobs that happen when all are followed, and Ctrl-C after them."""
-    events = [payload(1, "started", "job_a"), payload(1, "indexed", "job_b")]
+    events = [payload(1, "started", "job_a"), payload(1, "indexed", "job_b", status="completed")]
     whole = vars(Operations)["follow"]
 
     def follow(client: Recado, kind: str, *, on_connected: Callable[[], object]) -> Iterator[JobEvent]:
@@ -290,6 +465,12 @@ def test_follow_says_which_kinds_there_are(run: Any, at: Service) -> None:
     assert (code, "choose from document" in err) == (1, True)
 
 
+def test_follow_takes_any_kind(run: Any, followed: list[dict[str, Any]]) -> None:
+    """Which kinds there are, the service knows."""
+    code, _, err = run("follow", "--kind", "errand")
+    assert (code, "Following all jobs of the kind errand." in err) == (0, True)
+
+
 def test_follow_ends_on_a_terminal(at: Service) -> None:
     """On a terminal Ctrl-C ends it without a complaint."""
     at.reset([])
@@ -310,12 +491,31 @@ def test_status_describes(run: Any, at: Service, person: None) -> None:
     assert "no_text in validate: It is a scan." in out
 
 
+@pytest.mark.parametrize(("field", "heading"), [("document_id", "document"), ("training_set", "training set")])
+def test_status_names_what_the_job_is_about(
+    run: Any, at: Service, monkeypatch: pytest.MonkeyPatch, person: None, field: str, heading: str
+) -> None:
+    """What a job is about is shown under the name that its kind has for it."""
+    view = at.view() | {field: "a b"}
+    monkeypatch.setattr(at, "view", lambda: view)
+    assert re.search(rf"{heading} +a b *\n", run("status", JOB_ID)[1])
+
+
 def test_ls(run: Any, at: Service) -> None:
-    """Jobs are listed one a line, with the filters that were asked for."""
-    at.replies["GET /jobs"] = (200, {"jobs": [{**at.view(), "document_id": "a\tb"}], "cursor": None})
-    code, out, _ = run("ls", "--status", "completed", "-n", "3")
-    assert (code, out) == (0, f"{JOB_ID}\tcompleted\tembed\tdocument\ta b\t2026-11-29T08:00:00.000Z\n")
-    assert at.requests == ["GET /v1/jobs?status=completed&limit=3"]
+    """Jobs of any kind are listed one a line with what they are about, and the filters that were asked for."""
+    jobs: list[dict[str, Any]] = [
+        {**at.view(), "document_id": "a\tb"},
+        {**at.view(), "kind": "replay", "webhook_id": "wh_1"},
+        {**at.view(), "kind": "completion"},
+    ]
+    at.replies["GET /jobs"] = (200, {"jobs": jobs, "cursor": None})
+    code, out, _ = run("ls", "--status", "completed", "--kind", "sonnet", "-n", "3")
+    assert code == 0
+    assert [line.split("\t") for line in out.splitlines()] == [
+        [JOB_ID, "completed", "embed", kind, about, "2026-11-29T08:00:00.000Z"]
+        for kind, about in (("document", "a b"), ("replay", "wh_1"), ("completion", ""))
+    ]
+    assert at.requests == ["GET /v1/jobs?status=completed&kind=sonnet&limit=3"]
 
 
 def test_cancel(run: Any, at: Service) -> None:
@@ -593,34 +793,101 @@ def shown(*events: dict[str, Any], expected: str | None = None) -> list[str]:
     return [line for line in console.file.getvalue().splitlines() if line.strip()]  # type: ignore[attr-defined]
 
 
+def at_stage(number: int, verb: str, stage: str, status: str = "running", **facts: Any) -> dict[str, Any]:
+    return payload(number, verb, status=status, stage=stage) | facts
+
+
 def test_each_stage_has_a_bar() -> None:
-    """Stages that are over are ticked, the one that runs shows how far it is."""
-    half = {**payload(4, "progressed"), "stage": "embed", "done": 4, "total": 8}
-    chunked = {**payload(3, "chunked"), "chunks": 99}
-    lines = shown(payload(1, "uploaded"), payload(2, "started"), chunked, half)
-    assert [line.split()[1] for line in lines] == [
-        "queue",
-        "read",
-        "embed",
-    ]
+    """Stages that are over are ticked, the one that runs shows how far it is; events' verbs do not matter."""
+    lines = shown(
+        at_stage(1, "ordered", "queued", "queued"),
+        at_stage(2, "begun", "chop"),
+        at_stage(3, "tasted", "chop"),
+        at_stage(4, "chopped", "simmer", pieces=99, document_id="stew"),
+        at_stage(5, "progressed", "simmer", done=4, total=8),
+    )
+    assert [line.split()[1] for line in lines] == ["queued", "chop", "simmer"]
     assert lines[1].startswith("✓")
-    assert "chunks=99" in lines[1]
+    assert "pieces=99" in lines[1]
+    assert "stew" not in lines[1]
     assert "4/8" in lines[2]
     assert not lines[2].startswith("✓")
 
 
-def test_a_failed_stage_is_crossed() -> None:
-    """Where it failed there is a cross, and nothing begins after it."""
-    *_, last = shown(payload(1, "uploaded"), payload(2, "started"), payload(3, "failed"))
-    assert last.startswith("✗ read")
-    assert "failed" in last
+def test_the_last_stage_is_ticked() -> None:
+    """When the job has completed, every bar is ticked, whatever stage it names."""
+    lines = shown(at_stage(1, "begun", "chop"), at_stage(2, "served", "notify", "completed", plates=2))
+    assert [line.split()[:2] for line in lines] == [["✓", "chop"]]
+    assert "plates=2" in lines[0]
 
 
-def test_kinds_that_are_new_have_bars_too() -> None:
-    """Events that this client has never heard of do no harm."""
-    part = {**payload(2, "progressed"), "stage": "simmer", "done": 1, "total": 2}
-    lines = shown(payload(1, "begun"), part, payload(3, "retried"), payload(4, "simmered"))
-    assert "simmer" in lines[0]
+@pytest.mark.parametrize("status", ["failed", "canceled"])
+def test_a_failed_stage_is_crossed(status: str) -> None:
+    """Where it ended badly, by its status, there is a cross, and nothing begins after it."""
+    *_, last = shown(
+        at_stage(1, "ordered", "queued", "queued"), at_stage(2, "b", "chop"), at_stage(3, "c", "chop", status)
+    )
+    assert last.startswith("✗ chop")
+    assert status in last
+
+
+def test_a_stage_that_is_tried_again_says_so() -> None:
+    """A stage that is begun again, while the job goes on running, keeps its bar and shows the attempt."""
+    lines = shown(at_stage(1, "begun", "chop"), at_stage(2, "retried", "chop", attempts=2))
+    assert len(lines) == 1
+    assert "attempt 2" in lines[0]
+
+
+def test_a_job_that_is_queued_again_says_why_and_until_when() -> None:
+    """A failed attempt is crossed, with its reason; then it is shown when the next begins, and which one it is."""
+    error = {"code": "provider_timeout", "message": "…", "stage": "write"}
+    queued = at_stage(
+        3, "retried", "queued", "queued", attempts=1, error=error, not_before="2026-11-29T08:00:05.000Z"
+    )
+    log = [
+        at_stage(1, "requested", "queued", "queued"),
+        at_stage(2, "started", "write", attempts=1),
+        queued,
+        at_stage(4, "started", "write", attempts=2),
+    ]
+    waiting = shown(*log[:3])
+    assert [line.split()[:2] for line in waiting] == [
+        ["✓", "queued"],
+        ["✗", "write"],
+        [waiting[2].split()[0], "queued"],
+    ]
+    assert "attempt 1: provider_timeout" in waiting[1]
+    assert re.search(r"tried again at \d\d:00:05", waiting[2])
+    *_, running = shown(*log)
+    assert running.split()[1] == "write"
+    assert "attempt 2" in running
+
+
+def test_events_without_a_stage_have_one_bar() -> None:
+    """Events that were logged before they had a stage do no harm."""
+    log = [without_status(event) for event in payloads(5)]
+    assert [line.split()[1] for line in shown(*log)] == ["work"]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"stage": st.sampled_from(["", "queued", "a", "b"]), "status": st.sampled_from(["", *OPEN, *FINAL])},
+            optional={
+                "done": st.integers(0, 9) | st.none(),
+                "total": st.integers(0, 9) | st.text(max_size=2),
+                "attempts": st.integers(0, 3) | st.none(),
+                "error": st.none() | st.just({}) | st.just({"code": "c"}),
+                "not_before": st.none() | st.text(max_size=3),
+            },
+        ),
+        max_size=8,
+    )
+)
+def test_no_log_breaks_the_bars(log: list[dict[str, Any]]) -> None:
+    """Whatever stages, statuses and numbers come in whatever order, there are never more bars than events."""
+    events = [payload(number, "x") | facts for number, facts in enumerate(log, 1)]
+    assert len(shown(*events)) <= len(log)
 
 
 def test_the_expected_end_is_shown() -> None:
@@ -640,7 +907,7 @@ def test_durations(seconds: float, text: str) -> None:
 def test_control_c_detaches(at: Service) -> None:
     """On a terminal, Ctrl-C leaves the job alone and says how to come back."""
     accept(at, payloads(8)[:2])
-    code, screen = on_terminal(["submit", "--text", "Hi", "--wait"], until="read")
+    code, screen = on_terminal(["submit", "--text", "Hi", "--wait"], until="embed")
     assert code == 130
     assert "Detached; the job goes on." in screen
     assert f"recado watch {JOB_ID}" in screen

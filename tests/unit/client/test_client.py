@@ -145,6 +145,7 @@ Act = Callable[[Any], Any]
 CALLS: list[tuple[Act, Any, str, Any]] = [
     (lambda c: c.job("job_1"), JOB, "GET /v1/jobs/job_1", None),
     (lambda c: c.status("job_1"), JOB, "GET /v1/jobs/job_1/status", None),
+    (lambda c: c.result("job_1"), JOB, "GET /v1/jobs/job_1", None),
     (lambda c: c.jobs(), {"jobs": [], "cursor": None}, "GET /v1/jobs?limit=100", None),
     (
         lambda c: c.jobs(status="failed", kind="document", limit=5),
@@ -171,6 +172,12 @@ CALLS: list[tuple[Act, Any, str, Any]] = [
         JOB,
         "POST /v1/jobs",
         {"kind": "completion", "input": {"prompt": "Why?"}},
+    ),
+    (
+        lambda c: c.submit(input={"style": "dry"}, kind="summary", document_id="notes"),
+        JOB,
+        "POST /v1/jobs",
+        {"kind": "summary", "input": {"style": "dry", "document_id": "notes"}},
     ),
     (
         lambda c: c.live_ticket(),
@@ -476,11 +483,152 @@ def test_long_texts_are_uploaded(on_client: Driver, said: Said) -> None:
     assert len(said.requests[1].read()) == 400_000
 
 
-@pytest.mark.parametrize("sources", [{}, {"text": "a", "s3_key": "b"}])
-def test_one_source_is_needed(on_client: Driver, said: Said, sources: dict[str, str]) -> None:
-    """Nothing and two things at once are the caller's mistake."""
-    with pytest.raises(ValueError, match="one of"):
-        on_client(lambda c: c.submit(**sources))
+def test_a_file_goes_with_other_fields(on_client: Driver, said: Said) -> None:
+    """For any kind: the key of the upload is the field `s3_key`, beside what else the kind takes."""
+    said.answers = [SLOT, (200, "", {}), JOB]
+    given = {"target": "price", "options": {"rows": 9}}
+    on_client(lambda c: c.submit(b"a,b", filename="a.csv", kind="dataset", input=given))
+    assert said.body(2) == {"kind": "dataset", "input": {**given, "s3_key": "uploads/me/x"}}
+    assert given == {"target": "price", "options": {"rows": 9}}
+
+
+def test_nothing_is_not_submitted(on_client: Driver, said: Said) -> None:
+    """A submission without anything is the caller's mistake; an input without fields is what a kind may take."""
+    with pytest.raises(ValueError, match="nothing is submitted"):
+        on_client(lambda c: c.submit(kind="errand"))
+    said.answers = [JOB]
+    on_client(lambda c: c.submit(kind="errand", input={}))
+    assert said.body() == {"kind": "errand", "input": {}}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"file": b"a", "s3_key": "b"}, "s3_key"),
+        ({"file": b"a", "input": {"s3_key": "b"}}, "s3_key"),
+        ({"text": "a", "input": {"text": "b"}}, "text"),
+        ({"document_id": "a", "input": {"document_id": "a"}}, "document_id"),
+        ({"text": "a" * 300_000, "s3_key": "b"}, "s3_key"),
+    ],
+)
+def test_a_field_is_given_once(on_client: Driver, said: Said, given: dict[str, Any], field: str) -> None:
+    """The same field from two places is the caller's mistake, and nothing is sent, not even the file."""
+    with pytest.raises(ValueError, match=f"{field} is given twice"):
+        on_client(lambda c: c.submit(**given))
+    assert said.requests == []
+
+
+# ── results ──────────────────────────────────────────────────────────────────────────────────────────────
+
+LINK = "https://store/result?X-Amz-Signature=1"
+DONE = {**JOB, "status": "completed", "result": {"text": "Because."}}
+LARGE = {**DONE, "result": None, "result_truncated": True, "links": {"result": LINK}}
+ANEW = {**LARGE, "links": {"result": "https://store/result?X-Amz-Signature=2"}}
+
+
+def test_a_result_is_in_the_job(on_client: Driver, said: Said) -> None:
+    """An ordinary result costs no further request where the job that has ended is in hand."""
+    said.answers = [DONE]
+    assert on_client(lambda c: c.result("job_1")) == {"text": "Because."}
+    assert on_client(lambda c: c.result(Job.of(DONE))) == {"text": "Because."}
+    assert len(said.requests) == 1
+
+
+def test_a_large_result_is_fetched(on_client: Driver, said: Said) -> None:
+    """It comes from its link, on another host, which is not told the key, nor which API it is."""
+    said.answers = [LARGE, {"text": "x" * 40_000}]
+    assert on_client(lambda c: c.result("job_1")) == {"text": "x" * 40_000}
+    _, fetched = said.requests
+    assert (fetched.method, str(fetched.url), fetched.read()) == ("GET", LINK, b"")
+    assert "authorization" not in fetched.headers
+
+
+def test_a_job_that_is_open_is_looked_at_again(on_client: Driver, said: Said) -> None:
+    """A job in hand may be out of date: its result is that of now, None if it still goes on."""
+    said.answers = [DONE, JOB]
+    assert on_client(lambda c: c.result(Job.of(JOB))) == {"text": "Because."}
+    assert on_client(lambda c: c.result(Job.of(JOB))) is None
+
+
+@pytest.mark.parametrize("refusal", [400, 403])
+def test_a_link_that_has_expired_is_made_anew(on_client: Driver, said: Said, refusal: int) -> None:
+    """The store refuses an old link: the job is read again for a new one, once."""
+    refused = (refusal, "<Error><Code>AccessDenied</Code></Error>", {})
+    said.answers = [refused, ANEW, {"text": "long"}]
+    assert on_client(lambda c: c.result(Job.of(LARGE))) == {"text": "long"}
+    assert said.lines == [
+        "GET /result?X-Amz-Signature=1",
+        "GET /v1/jobs/job_1",
+        "GET /result?X-Amz-Signature=2",
+    ]
+    said.answers = [refused, ANEW, refused]
+    with pytest.raises(ApiError) as caught:
+        on_client(lambda c: c.result(Job.of(LARGE)))
+    assert (caught.value.status, said.answers) == (refusal, [])
+
+
+@pytest.mark.parametrize("answer", ["<html>", [1], {**LARGE, "links": {}}], ids=["page", "list", "no link"])
+def test_a_large_result_that_is_none(on_client: Driver, said: Said, answer: Any) -> None:
+    """What is no result, and a job without the link, are BadAnswer."""
+    no_link = isinstance(answer, dict)
+    said.answers = [] if no_link else [answer]
+    with pytest.raises(BadAnswer):
+        on_client(lambda c: c.result(Job.of(answer if no_link else LARGE)))
+
+
+@pytest.mark.parametrize(("status", "error"), [("failed", models.JobFailed), ("canceled", models.JobCanceled)])
+def test_what_did_not_complete_has_no_result(
+    on_client: Driver, said: Said, status: str, error: type[Exception]
+) -> None:
+    """The result of a job that failed or was canceled is its error."""
+    said.answers = [{**JOB, "status": status}]
+    with pytest.raises(error):
+        on_client(lambda c: c.result("job_1"))
+
+
+# ── what a job is about ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "subject"),
+    [
+        ("document", {"document_id": "notes"}, ("document_id", "notes")),
+        ("replay", {"webhook_id": "wh_1"}, ("webhook_id", "wh_1")),
+        ("completion", {}, None),
+        ("dataset", {"table": "sales"}, ("table", "sales")),
+        ("document", {"region": "eu", "trace_id": "t", "document_id": "notes"}, ("document_id", "notes")),
+        ("errand", {"region": "eu", "shop_id": "s"}, ("shop_id", "s")),
+        ("completion", {"region_count": 3, "labels": {}}, None),
+    ],
+)
+def test_what_a_job_is_about(kind: str, own: dict[str, Any], subject: Any) -> None:
+    """It is the field that not every job has: the kind's own id before any other id, and that before the rest."""
+    whole = {
+        **JOB,
+        "kind": kind,
+        **own,
+        "retry_of": "job_0",
+        "waiting_for": "backoff",
+        "webhook_secret": "whsec_…",
+    }
+    assert Job.of(whole).subject == subject
+    listed = {name: JOB[name] for name in ("job_id", "kind", "status", "stage", "created_at", "links")}
+    assert models.JobSummary.of({**listed, "kind": kind, **own}).subject == subject
+
+
+def test_a_job_without_a_document_has_none() -> None:
+    """`document_id` is there for jobs that are about a document, and None for all others."""
+    assert Job.of({**JOB, "document_id": "notes"}).document_id == "notes"
+    assert Job.of(JOB).document_id is None
+
+
+def test_what_a_job_waits_for(on_client: Driver, said: Said) -> None:
+    """A job that nobody works at says why and since when; one that does not wait has neither."""
+    said.answers = [{**JOB, "waiting_for": "rate_limit", "waiting_since": "2026-11-29T08:00:00.000Z"}, JOB]
+    waiting = on_client(lambda c: c.status("job_1"))
+    assert (waiting.waiting_for, waiting.waiting_since) == ("rate_limit", "2026-11-29T08:00:00.000Z")
+    running = on_client(lambda c: c.status("job_1"))
+    assert (running.waiting_for, running.waiting_since) == (None, None)
 
 
 # ── the package ──────────────────────────────────────────────────────────────────────────────────────────

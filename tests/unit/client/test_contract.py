@@ -10,9 +10,13 @@ from pydantic import BaseModel
 
 from api import openapi
 from core import models as core
+from core.jobs import Kind, job
+from core.jobs.kind import ENVELOPE
 from core.webhooks import models as hooks
-from recado import _feed, _following, _screen, models
-from recado.models import Record
+from kinds import KINDS
+from kinds.document import models as documents
+from recado import _api, models
+from recado.models import JobEvent, Record
 from tests.unit.client.test_client import CALLS
 
 PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
@@ -25,8 +29,8 @@ PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
     (models.Upload, core.Upload),
     (models.MultipartUpload, core.MultipartUpload),
     (models.UploadPart, core.UploadPart),
-    (models.Document, core.DocumentView),
-    (models.Hit, core.SearchHit),
+    (models.Document, documents.DocumentView),
+    (models.Hit, documents.SearchHit),
     (models.Webhook, hooks.WebhookWithSecret),
     (models.Circuit, hooks.Circuit),
     (models.Attempt, hooks.AttemptSummary),
@@ -49,6 +53,7 @@ def test_a_delivery_is_a_summary_or_whole() -> None:
     assert set(models._kinds(models.Delivery)) <= listed | whole
 
 
+@pytest.mark.usefixtures("environment", "secrets_key")
 def test_every_call_is_a_route() -> None:
     """Every request that the client makes is one that the service describes."""
     routes = {
@@ -65,7 +70,7 @@ def test_every_call_is_a_route() -> None:
 def test_bodies_are_accepted() -> None:
     """What the client sends is valid for the service."""
     accepting: dict[str, type[BaseModel]] = {
-        "POST /v1/search": core.SearchRequest,
+        "POST /v1/search": documents.SearchRequest,
         "POST /v1/webhooks": hooks.WebhookRequest,
         "PATCH /v1/webhooks/wh_1": hooks.WebhookPatch,
         "POST /v1/webhooks/wh_1/rotate-secret": hooks.RotationRequest,
@@ -80,17 +85,44 @@ def test_bodies_are_accepted() -> None:
     for said in ({}, {"parts": True}):
         core.UploadRequest.model_validate(upload | said)
     core.CompleteRequest.model_validate({"parts": [{"number": 1, "etag": '"e"'}]})
-    core.JobRequest.model_validate(next(body for _, _, line, body in CALLS if line == "POST /v1/jobs"))
 
 
-def test_what_goes_on_goes_on() -> None:
-    """It is known of each event whether a job goes on after it; the stages know every step."""
-    from core import events
+def test_submissions_are_accepted() -> None:
+    """What the client submits is valid for the service, of each kind that the service has."""
+    submitted = [body for _, _, line, body in CALLS if line == "POST /v1/jobs"]
+    assert _api.DEFAULT_KIND in {body["kind"] for body in submitted}
+    for body in submitted:
+        core.JobRequest.model_validate(body)
+        if body["kind"] in KINDS:
+            KINDS[body["kind"]].input.model_validate(body["input"])
 
-    final = {name.partition(".")[2] for kind in events.KINDS for name in events.final_names(kind)}
-    assert not final & _following.NOT_FINAL
-    assert not final & set(_screen.NEXT_STAGE)
-    steps = {verb for kind in events.KINDS for verb in events.STEPS[kind]} - final
-    assert steps <= _following.NOT_FINAL
-    assert final <= _feed.FINAL
-    assert not _feed.FINAL & _following.NOT_FINAL
+
+def test_the_default_kind_is_one() -> None:
+    """The kind that is meant where none is named can be submitted, and takes what has a shorthand."""
+    kind = KINDS[_api.DEFAULT_KIND]
+    assert kind.submittable
+    assert {"text", "s3_key", "document_id"} <= set(kind.input.model_fields)
+
+
+def test_both_know_what_is_final() -> None:
+    """A job ends with the same statuses for both."""
+    assert models.FINAL == job.FINAL
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_what_a_job_is_about_is_found(kind: Kind) -> None:
+    """Of every kind, the client finds the field that says what a job is about, and takes no other for it."""
+    fields = [name for name, field in core.JobView.model_fields.items() if field.annotation in (str, str | None)]
+    shown = dict.fromkeys(["job_id", "status", "stage", "kind", *fields], "x") | {"kind": kind.name}
+    expected = None
+    if kind.subject:
+        shown, expected = shown | {kind.subject: "what"}, (kind.subject, "what")
+    assert models.Job.of(shown).subject == expected
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_events_have_what_is_read(kind: Kind) -> None:
+    """Each field that the client reads of an event is in all of them, and no kind has one of the same name."""
+    assert set(models._kinds(JobEvent)) == set(ENVELOPE)
+    for model in kind.events.values():
+        assert not set(model.model_fields) & set(ENVELOPE)

@@ -22,8 +22,8 @@ from recado._calls import Calls, Timer
 from recado._feed import Feed, Seen
 from recado._io import Answer, Request
 from recado.errors import ConnectionFailed, InvalidRequest, MissingExtra, NotFound, TimeUp, Unauthorized
-from recado.models import JobEvent
-from tests.unit.client.service import Service, packed, payload
+from recado.models import JobEvent, JobStatus
+from tests.unit.client.service import Service, packed, payload, without_status
 
 KEY = "rk_test"
 Payload = dict[str, Any]
@@ -33,12 +33,15 @@ Payload = dict[str, Any]
 class World:
     """A service and the way to it, without sockets and time: something happens whenever the client listens.
 
-    `script`: what happens, one thing after the other, and then the time is up. `refusals`: statuses of answers
+    `script`: what happens, one thing after the other, and then the time is up. `tells_status`: whether events say
+    how the job stands; `statuses`: how it does, if it is not running. `refusals`: statuses of answers
     that are no good, in order; 0 for no answer, 200 for a good one. `early`: what overtakes the answer to
     `follow`.
     """
 
     script: deque[tuple[Any, ...]]
+    tells_status: bool = True
+    statuses: dict[str, str] = field(default_factory=dict)
     too_large: set[int] = field(default_factory=set)
     refusals: deque[int] = field(default_factory=deque)
     logs: dict[str, list[Payload]] = field(default_factory=lambda: defaultdict(list))
@@ -67,8 +70,14 @@ class World:
             return Answer(status, {}, b"{}")
         if request.method == "POST":
             return _json({"ticket": "t", "url": "wss://live?ticket=t", "expires_at": "2026-11-29T08:01:00Z"})
+        if request.url.endswith("/status"):
+            return _json(self._status(request.url.split("/")[-2]))
         job_id, _, after = request.url.removeprefix("https://host/v1/jobs/").partition("/events?after=")
         return _json({"events": self.logs[job_id][int(after) :]})
+
+    def _status(self, job_id: str) -> Payload:
+        status = self.statuses.get(job_id, "running")
+        return {"job_id": job_id, "status": status, "stage": "", "sequence": len(self.logs[job_id])}
 
     def stream(self, request: Request) -> Any:
         raise NotImplementedError
@@ -114,6 +123,7 @@ class World:
     def _write(self, job_id: str, count: int) -> list[Payload]:
         log = self.logs[job_id]
         events = [payload(len(log) + number, "progressed", job_id) for number in range(1, count + 1)]
+        events = events if self.tells_status else [without_status(event) for event in events]
         log += events
         return events
 
@@ -155,11 +165,18 @@ SCRIPTS = st.lists(
 )
 
 
-@given(SCRIPTS, st.sets(st.integers(1, 8)), st.lists(st.sampled_from([200, 200, 0, 503, 429]), max_size=12))
-def test_each_event_is_told_once_and_in_order(script: Any, too_large: set[int], refusals: list[int]) -> None:
+@given(
+    SCRIPTS,
+    st.sets(st.integers(1, 8)),
+    st.lists(st.sampled_from([200, 200, 0, 503, 429]), max_size=12),
+    st.booleans(),
+)
+def test_each_event_is_told_once_and_in_order(
+    script: Any, too_large: set[int], refusals: list[int], tells_status: bool
+) -> None:
     """In any packing, repeated, lost, cut down, over lines that break: whole, once, in the order of its job."""
     settle = [("push", job_id, 1, 1) for job_id in ("job_a", "job_b", "job_c")]
-    world = Line(deque([*script, *settle]), too_large, deque(refusals))
+    world = Line(deque([*script, *settle]), tells_status, {}, too_large, deque(refusals))
     seen = follow(world)
     for job_id, log in world.logs.items():
         told = [event.raw for event in seen if event.job_id == job_id]
@@ -191,7 +208,7 @@ def test_what_happened_in_between_is_caught_up() -> None:
 def test_events_may_come_before_the_answer() -> None:
     """An event that overtakes the answer to `follow` is told after it, even if the line breaks in between."""
     log = [payload(1, "progressed", "job_a"), payload(2, "progressed", "job_a")]
-    world = Line(deque(), {1}, deque([0]), early=log, logs=defaultdict(list, job_a=log))
+    world = Line(deque(), too_large={1}, refusals=deque([0]), early=log, logs=defaultdict(list, job_a=log))
     assert [event.raw for event in follow(world)] == log
 
 
@@ -252,12 +269,38 @@ def test_memory_is_bounded() -> None:
     assert sorted(seen.open_jobs()) == ["a", "c", "d"]
 
 
-def test_ended_jobs_are_not_asked_about() -> None:
-    """A job that has ended is not open, but its events are still recognised as repetitions."""
-    seen, last = Seen(), JobEvent.of(payload(1, "indexed", "a"))
+@pytest.mark.parametrize("verb", ["completed", "failed", "simmered"])
+@pytest.mark.parametrize(
+    ("status", "open_jobs"),
+    [("completed", []), ("failed", []), ("canceled", []), ("running", ["a"]), ("queued", ["a"])],
+)
+def test_ended_jobs_are_not_asked_about(verb: str, status: str, open_jobs: list[str]) -> None:
+    """A job that has ended, by its status, is not open, but its events are still recognised as repetitions."""
+    seen, last = Seen(), JobEvent.of(payload(1, verb, "a", status=status))
     assert seen.take(last)
     assert not seen.take(last)
-    assert seen.open_jobs() == []
+    assert seen.open_jobs() == open_jobs
+
+
+def test_jobs_whose_events_have_no_status_are_asked_once() -> None:
+    """A job whose last event has no status is asked for it after a break, and no more once it has ended."""
+    script: Any = [("push", "job_a", 2, 2), ("push", "job_b", 1, 1), ("cut",), ("ping",), ("cut",), ("ping",)]
+    world = Line(deque(script), tells_status=False, statuses={"job_a": "completed"})
+    follow(world)
+    asked = [line for line in world.requests if line.startswith("GET")]
+    assert asked == [
+        "GET /jobs/job_a/events?after=2",
+        "GET /jobs/job_a/status",
+        *["GET /jobs/job_b/events?after=1", "GET /jobs/job_b/status"] * 2,
+    ]
+
+
+def test_a_status_that_is_ahead_ends_nothing() -> None:
+    """A job that has ended with an event that was not seen yet is still open: that event must not be lost."""
+    seen = Seen()
+    seen.take(JobEvent.of(without_status(payload(1, "started", "a"))))
+    seen.end(JobStatus.of({"job_id": "a", "status": "completed", "stage": "", "sequence": 2}))
+    assert seen.open_jobs() == ["a"]
 
 
 # ── over sockets ─────────────────────────────────────────────────────────────────────────────────────────
@@ -329,6 +372,14 @@ def test_a_line_that_is_cut_is_made_anew(service: Service, follow: Any, events: 
     # The job began in a message that was cut, and so is known only from its next event on.
     assert told == ([second] if events == 0 else [first, second])
     assert service.requests.count("POST /v1/live/tickets") == 2
+
+
+@pytest.mark.enable_socket
+def test_any_kind_can_be_followed(service: Service) -> None:
+    """The kind is a name that the service knows; the client has no list of them."""
+    service.reset([])
+    assert follow_blocking(service, 1, kind="errand", on_connected=lambda: service.append(EVENTS[0])) == EVENTS[:1]
+    assert service.heard == [{"action": "follow", "kind": "errand"}]
 
 
 @pytest.mark.enable_socket

@@ -18,7 +18,7 @@ from recado import AsyncRecado, Recado, _api, _following, _io, _live
 from recado.cost import poll_with_backoff
 from recado.errors import ConnectionFailed, NotFound, TimeUp, Unauthorized
 from recado.models import JobCanceled, JobFailed
-from tests.unit.client.service import JOB_ID, Service, payload, payloads
+from tests.unit.client.service import FINAL, JOB_ID, OPEN, Service, payload, payloads
 
 pytestmark = [pytest.mark.enable_socket, pytest.mark.usefixtures("quick")]
 WAYS = _following.WAYS
@@ -73,12 +73,26 @@ def test_asyncio_sees_the_same(service: Service, way: Any) -> None:
     assert asyncio.run(watch()) == service.log
 
 
+VERBS = st.sampled_from(["started", "completed", "failed", "canceled", "indexed", "retried", "simmered"])
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Of any kind: verbs say nothing, and a job may be queued again and again; the last event alone is final."""
+    steps = draw(st.lists(st.tuples(VERBS, st.sampled_from(OPEN)), min_size=1, max_size=11))
+    steps.append(draw(st.tuples(VERBS, st.sampled_from(FINAL))))
+    return [payload(number, verb, status=status) for number, (verb, status) in enumerate(steps, 1)]
+
+
 @st.composite
 def troubles(draw: st.DrawFn) -> dict[str, Any]:
-    """A log, how much of it is there at first, and what goes wrong with which connection."""
-    count = draw(st.integers(2, 12))
+    """A log, how much of it is there at first, how it is told, and what goes wrong with which connection."""
+    log = draw(logs())
+    count = len(log)
     return {
-        "count": count,
+        "log": log,
+        "tells_status": draw(st.booleans()),
+        "is_named": draw(st.booleans()),
         "first": draw(st.integers(1, count)),
         "after": draw(st.integers(0, count)),
         "cuts": draw(st.lists(st.none() | st.integers(0, 900), max_size=8)),
@@ -98,13 +112,13 @@ def test_nothing_is_lost_and_nothing_comes_twice(
 ) -> None:
     """Connections cut at any byte, repeated, skipped, packed and cut down pushes: each event once and in order."""
     monkeypatch.setattr(_following, "GAP_SECONDS", 0.0)
-    log = payloads(trouble["count"])
+    log = trouble["log"]
     service.reset(
         log[: trouble["first"]],
         hold=0.05,
         retry_after="0",
         cuts=deque([None, *trouble["cuts"]]),
-        **{name: trouble[name] for name in ("repeats", "pack")},
+        **{name: trouble[name] for name in ("repeats", "pack", "tells_status", "is_named")},
         **{name: set(trouble[name]) for name in ("skips", "too_large")},
     )
     writer = threading.Thread(target=write, args=(service, log[trouble["first"] :]))
@@ -112,7 +126,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     watch = watch_asyncio if asynchronous else watch_blocking
     seen = watch(service.url, trouble["after"], way)
     writer.join()
-    assert seen == log[trouble["after"] :]
+    assert seen == service.told(log[trouble["after"] :])
 
 
 def write(service: Service, events: list[dict[str, Any]]) -> None:
@@ -133,6 +147,24 @@ def watch_asyncio(url: str, after: int, way: Any) -> list[Any]:
             return [event.raw async for event in found]
 
     return asyncio.run(watch())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("ending", FINAL)
+def test_the_end_needs_no_status_in_events(client: Recado, service: Service, way: Any, ending: str) -> None:
+    """Events that were logged before they had a status are told to the end as well: the job is asked."""
+    service.reset(payloads(4, ending=ending), tells_status=False)
+    events = list(client.watch(JOB_ID, transport=way, timeout=5))
+    assert [(event.sequence, event.status, event.is_final) for event in events] == [
+        (number, "", False) for number in (1, 2, 3, 4)
+    ]
+
+
+def test_a_stream_may_have_no_end_of_its_own(client: Recado, service: Service) -> None:
+    """The last event is the end of a stream, by its status: nobody comes back for an `end`."""
+    service.is_named = False
+    assert numbers(client, transport="sse") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert paths(service) == ["", "/events"]
 
 
 def test_repetitions_cost_nothing(client: Recado, service: Service) -> None:
@@ -173,6 +205,20 @@ def test_waiting_ends_with_the_job(client: Recado, service: Service, way: Any) -
     assert (job.status, job.sequence) == ("completed", 8)
     assert time.monotonic() - began < 3
     timer.join()
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(log=logs(), way=st.sampled_from(["auto", *WAYS]), tells_status=st.booleans())
+def test_waiting_ends_by_the_status(
+    client: Recado, service: Service, log: list[dict[str, Any]], way: Any, tells_status: bool
+) -> None:
+    """Whatever its events are called, `wait` returns with the status of the last one, and not before."""
+    service.reset(log[:1], hold=0.05, retry_after="0", tells_status=tells_status)
+    writer = threading.Thread(target=write, args=(service, log[1:]))
+    writer.start()
+    job = client.wait(JOB_ID, transport=way, check=False, timeout=20)
+    writer.join()
+    assert (job.status, job.sequence) == (log[-1]["status"], len(log))
 
 
 def test_a_finished_job_costs_one_request(client: Recado, service: Service) -> None:
@@ -242,7 +288,7 @@ def paths(service: Service) -> list[str]:
 def test_a_websocket_is_preferred(client: Recado, service: Service) -> None:
     """Where the job has a `live` link, one connection carries everything."""
     numbers(client)
-    assert paths(service) == ["", "WS", "/status"]
+    assert paths(service) == ["", "WS"]
 
 
 def test_without_a_link_events_are_streamed(client: Recado, service: Service) -> None:
@@ -295,7 +341,7 @@ def test_an_expired_link_is_made_anew(service: Service) -> None:
         job = client.job(JOB_ID)
         object.__setattr__(job, "links", {"live": service.live.replace("token=t", "token=expired")})
         assert len(list(client.watch(job, transport="websocket"))) == 8
-    assert paths(service) == ["", "WS", "", "WS", "/status"]
+    assert paths(service) == ["", "WS", "", "WS"]
 
 
 def test_hopeless_answers_end_it(client: Recado, service: Service) -> None:
@@ -370,23 +416,27 @@ def test_silence_is_pinged_into(client: Recado, service: Service, monkeypatch: p
     ]
 
 
-def test_an_unknown_event_may_be_the_last(client: Recado, service: Service) -> None:
-    """A kind that this client has never heard of ends as well: after an unknown verb the status is asked."""
-    log = [*payloads(8)[:2], payload(3, "simmered"), payload(4, "indexed")]
-    service.reset(log[:3])
+@pytest.mark.parametrize(("tells_status", "asks"), [(True, False), (False, True)])
+def test_the_status_is_asked_only_where_it_is_not_said(
+    client: Recado, service: Service, tells_status: bool, asks: bool
+) -> None:
+    """An event with a status leaves no question, whatever its verb; without one, the job is asked."""
+    log = [*payloads(8)[:2], payload(3, "completed", status="queued"), payload(4, "simmered", status="completed")]
+    service.reset(log[:3], tells_status=tells_status)
     timer = threading.Timer(0.1, service.append, [log[3]])
     timer.start()
     assert numbers(client, transport="websocket") == [1, 2, 3, 4]
     timer.join()
-    assert paths(service) == ["", "WS", *["/status"] * (len(service.requests) - 2)]
+    assert paths(service)[:2] == ["", "WS"]
+    assert set(paths(service)[2:]) == ({"/status"} if asks else set())
 
 
 def test_the_last_event_may_come_after_the_status(
     client: Recado, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that is final by its status has not been told whole before its last event has come."""
-    log = [*payloads(8)[:2], payload(3, "simmered"), payload(4, "indexed")]
-    service.reset(log[:3])
+    log = payloads(4)
+    service.reset(log[:3], tells_status=False)
     view = {**service.view(), "status": "completed", "sequence": 4}
     job = client.job(JOB_ID)
     monkeypatch.setattr(service, "view", lambda: view)
@@ -412,7 +462,7 @@ def test_a_line_that_is_quiet_and_ends_has_worked(
     *before, last = service.log
     subscribed = len(json.dumps({"type": "subscribed", "job_id": JOB_ID, "sequence": len(before)})) + 2
     breaks = 2 * _following.PATIENCE_WITH_NEW
-    service.reset(before, cuts=deque([None, *[subscribed + 20, None, None] * breaks]))
+    service.reset(before, cuts=deque([None, *[subscribed + 20, None] * breaks]))
     writer = threading.Thread(
         target=write_when, args=(service, lambda: service.requests.count("WS") > breaks, last)
     )
