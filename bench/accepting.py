@@ -24,7 +24,7 @@ import boto3  # noqa: E402
 from botocore.client import BaseClient  # noqa: E402
 from moto import mock_aws  # noqa: E402
 
-from tests.unit.conftest import create_table  # noqa: E402
+from tests.unit.conftest import ENVIRONMENT, create_table  # noqa: E402
 
 RUNS, WARM_UP = 200, 20
 calls: list[tuple[str, float]] = []
@@ -47,19 +47,9 @@ def time_calls() -> None:
 def prepare() -> None:
     create_table(boto3.resource("dynamodb").meta.client, "jobs", indexes=("gsi1", "gsi2"))
     boto3.client("s3").create_bucket(Bucket="data", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    os.environ |= {
-        "JOBS_TABLE": "jobs",
-        "DATA_BUCKET": "data",
+    os.environ |= ENVIRONMENT | {
         "SECRETS_KEY": boto3.client("kms").create_key()["KeyMetadata"]["Arn"],
-        "JOB_RETENTION_DAYS": "90",
-        "JOB_DEADLINE_MINUTES": "240",
-        "IDEMPOTENCY_HOURS": "24",
         "MAX_INLINE_BYTES": "262144",
-        "MAX_UPLOAD_BYTES": "52428800",
-        "WEBHOOK_ALLOW_HTTP": "false",
-        "ALLOW_PRIVATE_CIDRS": "[]",
-        "CORS_ORIGINS": "",
-        "INDEXING_QUEUE_URL": "unused",
     }
 
 

@@ -34,7 +34,7 @@ def cost(module: str) -> float:
 
 
 def main() -> int:
-    handlers = sorted(f"{path.parent.name}.handler" for path in LAMBDAS.glob("*/handler.py"))
+    handlers = sorted(f"{path.parent.name}.handler" for path in LAMBDAS.rglob("handler.py"))
     base = cost("boto3")
     costs = {module: cost(module) for module in handlers}
     print(f"{'module':<28}  CPU s   of boto3's")

@@ -43,6 +43,7 @@ from core import events  # noqa: E402
 from core.jobs import JobStore, begin, complete  # noqa: E402
 from core.log import logger  # noqa: E402
 from core.webhooks import client as webhook_client  # noqa: E402
+from kinds.document.kind import DOCUMENT  # noqa: E402
 from recado import Recado, _io, poll_with_backoff, polling_cost  # noqa: E402
 from recado.cost import Cost  # noqa: E402
 from recado.errors import ConnectionFailed  # noqa: E402
@@ -437,12 +438,12 @@ def schedule(scene: Scene, job_id: str, seconds: float, *, progress: bool) -> No
     outcome = {"document_id": "d", "version": "v", "media_type": "text/plain", "characters": 19, "chunks": 1}
 
     def end() -> None:
-        jobs.apply(job_id, complete(lease="bench", result=outcome))
+        jobs.apply(job_id, complete(DOCUMENT, lease="bench", result=outcome))
         scene.ended_at = scene.now
         scene.cloud.pause("publisher", "live_push")
         after(scene.chance.uniform(0, STREAM_SECONDS), lambda: scene.cloud.resume("publisher", "live_push"))
 
-    after(0.1, lambda: jobs.apply(job_id, begin(stage="validate", lease="bench")))
+    after(0.1, lambda: jobs.apply(job_id, begin(DOCUMENT, stage="validate", lease="bench")))
     if progress:
         after(0.2, lambda: jobs.expect_batches(jobs.get(job_id), STEPS))
     for step in range(STEPS if progress else 0):

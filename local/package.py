@@ -36,7 +36,7 @@ def function_sizes(assembly: Path) -> dict[str, tuple[int, dict[str, int]]]:
     resources = json.loads((assembly / f"{STACK}.template.json").read_text())["Resources"]
     functions = {key: r["Properties"] for key, r in resources.items() if r["Type"] == "AWS::Lambda::Function"}
     return {
-        properties["Handler"].partition(".")[0]: (
+        properties["Handler"].split(".")[-3]: (
             _size(assembly, properties["Code"]),
             {
                 _layer_name(ref): _size(assembly, resources[ref]["Properties"]["Content"])

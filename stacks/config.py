@@ -12,6 +12,7 @@ from typing import Any
 DAY_SECONDS = 86_400
 # SQS forgets a message that nobody takes after this long, its default; a job must not count on an older one.
 SQS_RETENTION_MINUTES = 4 * 24 * 60
+QUEUES = ("indexing", "embedding", "notify", "webhooks")
 RUNTIMES = ("python3.11", "python3.12", "python3.13", "python3.14", "provided.al2023")
 
 
@@ -54,6 +55,7 @@ class Config:
     chunks_per_batch: int
     job_deadline_minutes: int
 
+    account_concurrency: int
     indexing_concurrency: int
     embedding_concurrency: int
     notify_concurrency: int
@@ -170,6 +172,19 @@ def _data_outlives_the_job(config: Config) -> None:
             raise ConfigError(f"{key}: {getattr(config, key)} is not longer than job_deadline_minutes")
 
 
+def _work_leaves_room_for_the_api(config: Config) -> None:
+    """The publisher, and one function that answers a request, run beside the workers of all queues."""
+    workers = {f"{queue}_concurrency": getattr(config, f"{queue}_concurrency") for queue in QUEUES}
+    needed = sum(workers.values()) + 2
+    if needed > config.account_concurrency:
+        parts = " + ".join(f"{key} {number}" for key, number in workers.items())
+        raise ConfigError(
+            f"account_concurrency: the account runs {config.account_concurrency} functions at a time, and "
+            f"{parts} + 2 for the publisher and the API are {needed}; lower one of them, or give "
+            "account_concurrency what Service Quotas says of Lambda's concurrent executions"
+        )
+
+
 _CHECKS: tuple[Callable[[Config], None], ...] = (
     _one_of("runtime", *RUNTIMES),
     _one_of("architecture", "arm64", "x86_64"),
@@ -189,7 +204,8 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("chunk_size", 20, 20_000),
     _between("chunk_overlap", 0, 10_000),
     _between("chunks_per_batch", 1, 500),
-    *(_between(f"{queue}_concurrency", 2, 1000) for queue in ("indexing", "embedding", "notify", "webhooks")),
+    _between("account_concurrency", 10, 100_000),  # a new account has 10
+    *(_between(f"{queue}_concurrency", 2, 1000) for queue in QUEUES),
     _between("job_deadline_minutes", 5, SQS_RETENTION_MINUTES),
     _between("parse_timeout_seconds", 1, 600),
     _between("parse_memory_mb", 256, 8_000),
@@ -207,4 +223,5 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _origins_are_origins,
     _email_is_an_address,
     _data_outlives_the_job,
+    _work_leaves_room_for_the_api,
 )

@@ -17,6 +17,8 @@ from stacks.config import Config
 # https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-errors.html
 DISCARDED = "aws/lambda/"
 EXPIRING = ("inputs/", "uploads/", "work/", "parked/", DISCARDED)
+RESULTS = "results/"
+"""What is too large for a job's row, and is kept as long as the job."""
 
 
 class StorageStack(Stack):
@@ -79,10 +81,11 @@ class StorageStack(Stack):
             removal_policy=self._removal,
             cors=[_upload_cors(config.cors_origins)] if config.cors_origins else None,
         )
-        for prefix in EXPIRING:
+        days = dict.fromkeys(EXPIRING, config.file_retention_days) | {RESULTS: config.job_retention_days}
+        for prefix, kept in days.items():
             bucket.add_lifecycle_rule(
                 prefix=prefix,
-                expiration=Duration.days(config.file_retention_days),
+                expiration=Duration.days(kept),
                 abort_incomplete_multipart_upload_after=Duration.days(1),
             )
         return bucket

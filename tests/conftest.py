@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 REGION = "eu-west-1"
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
 APP_SOURCES = ("app.py", "cdk.json", "requirements.txt", "stacks", "statemachines")
+DECLARATIONS = ("lambdas/kinds", "lambdas/core/jobs", "lambdas/core/errors.py")
 
 collect_ignore = ["browser"]  # they need Chromium, so they run when they are asked for by name
 
@@ -81,29 +82,29 @@ def cloud(deployed_cloud: Cloud) -> Iterator[Cloud]:
         yield deployed_cloud
 
 
-def synthesised(folder: Path, context: dict[str, object]) -> Path:
+def synthesised(folder: Path, context: dict[str, object], *, root: Path = ROOT) -> Path:
     """Synthesise with `context` on top of `cdk.json`'s, unless `folder` has it from the same sources."""
     digest = hashlib.sha256(json.dumps(context, sort_keys=True).encode())
-    for file in app_files():
-        digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    for file in app_files(root):
+        digest.update(str(file.relative_to(root)).encode() + file.read_bytes())
     target = folder / digest.hexdigest()[:16]
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / "manifest.json").exists():
             for old in folder.glob("*/"):
                 shutil.rmtree(old)
-            synthesise(target, context)
+            synthesise(target, context, root=root)
     return target
 
 
-def app_files() -> list[Path]:
-    paths = [ROOT / name for name in APP_SOURCES]
+def app_files(root: Path = ROOT) -> list[Path]:
+    paths = [root / name for name in (*APP_SOURCES, *DECLARATIONS)]
     files = [file for path in paths for file in (path.rglob("*") if path.is_dir() else [path])]
     return sorted(file for file in files if file.is_file() and "__pycache__" not in file.parts)
 
 
-def synthesise(target: Path, context: dict[str, object]) -> None:
-    given = json.loads((ROOT / "cdk.json").read_text())["context"]
+def synthesise(target: Path, context: dict[str, object], *, root: Path = ROOT) -> None:
+    given = json.loads((root / "cdk.json").read_text())["context"]
     # Layers are not bundled: no test runs them, and it takes a download.
     given |= {"aws:cdk:bundling-stacks": [], **context}
     environment = os.environ | {
@@ -113,7 +114,7 @@ def synthesise(target: Path, context: dict[str, object]) -> None:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     done = subprocess.run(
-        [sys.executable, "app.py"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "app.py"], cwd=root, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
         pytest.fail(f"synthesis failed:\n{done.stdout}{done.stderr}", pytrace=False)

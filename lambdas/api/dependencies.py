@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from core import clients, settings
 from core.blobs import Blobs
-from core.documents.catalog import Catalog
-from core.jobs import JobStore
+from core.jobs import JobStore, Kind
 from core.live.audience import Audience
 from core.webhooks.deliveries import DeliveryStore
 from core.webhooks.endpoints import Endpoints, Vault
@@ -17,6 +16,7 @@ from core.webhooks.guard import Policy
 from core.webhooks.health import HealthStore
 from core.webhooks.owner_log import OwnerLog
 from core.webhooks.queue import WebhooksQueue
+from kinds import KINDS
 
 DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS = 86_400, 3_600, 60
 
@@ -38,41 +38,38 @@ class Settings:
     cors_origins: str
     link_hours: int
     live_url: str
-    indexing_queue_url: str
     webhooks_queue_url: str
     max_webhooks: int
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
+    kinds: Mapping[str, Kind]
     jobs: JobStore
     audience: Audience
-    catalog: Catalog
     endpoints: Endpoints
     deliveries: DeliveryStore
     health: HealthStore
     owner_log: OwnerLog
     webhooks_queue: WebhooksQueue
     blobs: Blobs
-    sqs: Any
     policy: Policy
     config: Settings
 
 
 @functools.cache
 def dependencies() -> Dependencies:
-    config, dynamodb, sqs = settings.load(Settings), clients.dynamodb(), clients.client("sqs")
+    config, dynamodb = settings.load(Settings), clients.dynamodb()
     return Dependencies(
+        KINDS,
         JobStore(dynamodb, config.jobs_table),
         Audience(dynamodb, config.jobs_table),
-        Catalog(dynamodb, config.jobs_table),
         Endpoints(dynamodb, config.jobs_table, Vault(clients.client("kms"), config.secrets_key)),
         DeliveryStore(dynamodb, config.deliveries_table),
         HealthStore(dynamodb, config.deliveries_table, failures_to_open=config.webhook_circuit_failures),
         OwnerLog(dynamodb, config.jobs_table, retention_seconds=config.job_retention_days * DAY_SECONDS),
-        WebhooksQueue(sqs, config.webhooks_queue_url),
+        WebhooksQueue(clients.client("sqs"), config.webhooks_queue_url),
         Blobs(clients.s3(), config.data_bucket),
-        sqs,
         Policy.of(allow_http=config.webhook_allow_http, allow_private_cidrs=config.allow_private_cidrs),
         config,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -12,6 +12,7 @@ from api.dependencies import DAY_SECONDS, dependencies
 from api.submission import check_webhook
 from core import events
 from core.errors import Conflict, InvalidRequest
+from core.webhooks import patterns
 from core.webhooks.deliveries import lane
 from core.webhooks.endpoints import DEFAULT, Endpoint, missing, rotated
 from core.webhooks.models import RotationRequest, WebhookPatch, WebhookRequest
@@ -30,7 +31,7 @@ def create(request: WebhookRequest, *, owner: str) -> tuple[Endpoint, str | None
     limit = dependencies().config.max_webhooks
     if sum(not endpoint.is_default for endpoint in dependencies().endpoints.of(owner)) >= limit:
         raise Conflict(f"You have {limit} endpoints, which is the limit. Delete one first.")
-    facts = request.model_dump(exclude={"headers", "secret"}) | {"events": tuple(request.events)}
+    facts = request.model_dump(exclude={"headers", "secret"}) | {"events": checked_patterns(request.events)}
     endpoint, secret = dependencies().endpoints.draft(
         owner, secret=request.secret, headers=request.headers, **facts
     )
@@ -45,6 +46,8 @@ def change(endpoint: Endpoint, patch: WebhookPatch) -> Endpoint:
         _check_default(changes)
     if "url" in changes:
         check_webhook(changes["url"], field="url")
+    if "events" in changes:
+        changes["events"] = checked_patterns(changes["events"])
     if not changes:
         return endpoint
     former, changed = _write(endpoint, _edit(endpoint, changes))
@@ -82,6 +85,16 @@ def rotate(owner: str, endpoint_id: str, request: RotationRequest) -> tuple[Endp
     return changed, secret
 
 
+def checked_patterns(given: Sequence[str]) -> tuple[str, ...]:
+    """The same, each once. Raises InvalidRequest, naming the field, for one that covers nothing."""
+    for number, pattern in enumerate(given):
+        try:
+            patterns.check_pattern(pattern, dependencies().kinds.values())
+        except ValueError as error:
+            raise InvalidRequest(str(error), field=f"events.{number}") from None
+    return tuple(dict.fromkeys(given))
+
+
 def _check_default(changes: dict[str, Any]) -> None:
     for name in changes:
         if name not in OF_DEFAULT:
@@ -95,8 +108,6 @@ def _check_default(changes: dict[str, Any]) -> None:
 def _edit(endpoint: Endpoint, changes: dict[str, Any]) -> Callable[[Endpoint], Endpoint]:
     """What these changes make of the endpoint as it is at the moment of the write. Headers are sealed before."""
     facts = {name: value for name, value in changes.items() if name not in ("headers", "enabled")}
-    if "events" in facts:
-        facts["events"] = tuple(facts["events"])
     if "headers" in changes:
         sealed = dependencies().endpoints.with_headers(endpoint, changes["headers"])
         facts |= {"headers": sealed.headers, "sealed_headers": sealed.sealed_headers}

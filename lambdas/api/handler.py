@@ -9,7 +9,7 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 
-from api import deliveries, documents, jobs, live, uploads, webhooks
+from api import deliveries, jobs, live, uploads, webhooks
 from api.dependencies import dependencies
 from core.http import resolver
 
@@ -37,8 +37,13 @@ def docs() -> Response[str]:
 
 @functools.cache
 def app() -> APIGatewayRestResolver:
-    parts = (jobs, live, uploads, documents, webhooks, deliveries)
-    return resolver(dependencies().config.cors_origins, router, *(part.router for part in parts))
+    kinds = dependencies().kinds
+    submission, tags = jobs.submission_router(kinds)
+    shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
+    of_kinds = (router for kind in kinds.values() for router in kind.routes())
+    return resolver(
+        dependencies().config.cors_origins, router, submission, *shared, *of_kinds, tags={"/jobs": tags}
+    )
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

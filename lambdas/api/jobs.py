@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler import Response
@@ -12,11 +13,12 @@ from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
 from api import submission
 from api.dependencies import dependencies
+from api.requests import any_job
 from core import ids, jobs, views
 from core.errors import InvalidRequest
 from core.http import answer, caller, root_url
-from core.jobs import History, Job, Snapshot
-from core.models import AnyKind, JobAccepted, JobPage, JobRequest, JobView, Status
+from core.jobs import History, Job, Kind, Snapshot
+from core.models import JobAccepted, JobPage, JobView, Status
 
 router = Router()
 JobId = Annotated[str, Path(description="The id that POST /jobs answered.")]
@@ -27,12 +29,23 @@ IdempotencyKey = Annotated[
 ACCEPTED: dict[int, OpenAPIResponse] = {202: {"description": "Accepted"}}
 
 
-@router.post("/jobs", tags=["jobs"], summary="Submit a job", responses=ACCEPTED)
-def submit(request: JobRequest, idempotency_key: IdempotencyKey = None) -> Response[JobAccepted]:
-    owner = caller(router, "jobs:write")
-    body = json.loads(router.current_event.decoded_body or "null")
-    accepted = submission.submit(request, owner=owner, idempotency_key=idempotency_key, body=body)
-    return answer_accepted(accepted, location=f"jobs/{accepted.submission.job.job_id}")
+def submission_router(kinds: Mapping[str, Kind]) -> tuple[Router, tuple[str, ...]]:
+    """POST /jobs for these kinds, and the names by which its body tells them apart."""
+    router = Router()
+    body_type, tags = any_job(kinds)
+
+    def submit(request: Any, idempotency_key: IdempotencyKey = None) -> Response[JobAccepted]:
+        owner = caller(router, "jobs:write")
+        body = json.loads(router.current_event.decoded_body or "null")
+        if not isinstance(body, dict):  # of a list, Powertools takes the first for all
+            raise InvalidRequest("body: submit one job at a time, as an object", field="body")
+        kind = kinds[request.kind]
+        accepted = submission.submit(kind, request, owner=owner, idempotency_key=idempotency_key, body=body)
+        return answer_accepted(accepted, location=f"jobs/{accepted.submission.job.job_id}")
+
+    submit.__annotations__["request"] = body_type
+    router.post("/jobs", tags=["jobs"], summary="Submit a job", responses=ACCEPTED)(submit)
+    return router, tags
 
 
 @router.post(
@@ -50,13 +63,15 @@ def retry(job_id: JobId, idempotency_key: IdempotencyKey = None) -> Response[Job
 @router.get("/jobs", tags=["jobs"], summary="Your jobs, newest first")
 def page(
     status: Annotated[Status | None, Query()] = None,
-    kind: Annotated[AnyKind | None, Query()] = None,
+    kind: Annotated[str | None, Query(description="One that POST /jobs takes, or `replay`.")] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(description="From the page before")] = None,
 ) -> Response[JobPage]:
     owner = caller(router, "jobs:read")
     if cursor is not None and not ids.is_id("job", cursor):
         raise InvalidRequest("This is not a cursor of an earlier page.", field="cursor")
+    if kind is not None and kind not in dependencies().kinds:
+        raise InvalidRequest(f"kind: choose from {', '.join(dependencies().kinds)}", field="kind")
 
     def wanted(job: Job) -> bool:
         return status in (None, job.status) and kind in (None, job.kind)
@@ -85,7 +100,7 @@ def shown(snapshot: Snapshot) -> dict[str, Any]:
 
 def links() -> views.LinkMaker:
     config = dependencies().config
-    return views.LinkMaker(root_url(router), config.live_url, config.link_hours)
+    return views.LinkMaker(root_url(router), config.live_url, config.link_hours, dependencies().blobs.presign_get)
 
 
 def find(job_id: str, owner: str) -> Job:

@@ -9,9 +9,12 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver
 from aws_lambda_powertools.event_handler.openapi import swagger_ui
+from pydantic import BaseModel
 
-from api import deliveries, documents, jobs, live, uploads, webhooks
-from core.models import Problem
+from api import deliveries, jobs, live, uploads, webhooks
+from api.dependencies import dependencies
+from core.jobs import Kind
+from core.models import COMMON_EVENTS, JobEventView, Problem
 from search.handler import router as search
 from wait.handler import router as wait
 
@@ -24,16 +27,57 @@ DESCRIPTION = "Runs slow AI work as jobs, and tells you when it is done."
 
 @functools.cache
 def document() -> dict[str, Any]:
+    kinds = dependencies().kinds
     app = APIGatewayRestResolver(enable_validation=True)
-    parts = (jobs, live, uploads, documents, webhooks, deliveries)
-    routers = (*(part.router for part in parts), wait, search)
-    for router in routers:
+    submission, _ = jobs.submission_router(kinds)
+    shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
+    of_kinds = (router for kind in kinds.values() for router in kind.routes())
+    for router in (submission, *shared, *of_kinds, wait, search):
         app.include_router(router)
     schema: dict[str, Any] = json.loads(
         app.get_openapi_json_schema(title=TITLE, version=VERSION, description=DESCRIPTION)
     )
     schema["servers"] = [{"url": "."}]  # beside this document, whatever the stage or domain
+    for kind in kinds.values():
+        _add_kind(schema, kind)
     return _with_problems(_with_keys(schema))
+
+
+def _add_kind(schema: dict[str, Any], kind: Kind) -> None:
+    """What a job of this kind takes, comes to, and logs: an example, the result, and its events as webhooks."""
+    models = schema["components"]["schemas"]
+    if kind.submittable:
+        content = schema["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]
+        content.setdefault("examples", {})[kind.name] = {"value": {"kind": kind.name, "input": dict(kind.example)}}
+    fields: dict[str, type[BaseModel]] = {**COMMON_EVENTS, **kind.events}
+    shown: list[type[BaseModel]] = [JobEventView, *fields.values()]
+    for model in shown:
+        models[model.__name__] = _schema_of(model)
+    for view in ("JobView", "JobAccepted"):
+        result = models[view]["properties"]["result"]
+        result["anyOf"] = [_reference(kind.result), *result["anyOf"]]
+    for verb in (name.partition(".")[2] for name in kind.names):
+        parts = [_reference(JobEventView), *([_reference(fields[verb])] if verb in fields else [])]
+        schema.setdefault("webhooks", {})[f"{kind.name}.{verb}"] = {"post": _webhook(verb, parts)}
+
+
+def _webhook(verb: str, parts: list[dict[str, str]]) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"allOf": parts}}}
+    return {
+        "tags": ["events"],
+        "summary": verb,
+        "requestBody": {"content": content},
+        "responses": {"2XX": {"description": "Received. Anything else is tried again."}},
+    }
+
+
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """With what it refers to inside it, so that no two models' parts meet."""
+    return model.model_json_schema(ref_template=f"#/components/schemas/{model.__name__}/$defs/{{model}}")
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 def _with_keys(schema: dict[str, Any]) -> dict[str, Any]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from api.dependencies import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, dependencies
 from core import events, ids
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
-from core.jobs import Idempotency, Job, Submission, fingerprint, links
-from core.models import DocumentInput, JobRequest, ReplayMode
+from core.jobs import Idempotency, Inputs, Job, Kind, Submission, fingerprint, links
+from core.models import JobRequest, ReplayMode
 from core.webhooks.guard import check_url
+from kinds.replay.kind import REPLAY
 
 MAX_KEY_CHARACTERS = 255
 MASK = "whsec_…"
+MAX_INPUT_BYTES = 32 * 1024
 MAX_TRIES = 3
 
 
@@ -27,23 +29,43 @@ class Accepted:
     webhook_secret: str | None
 
 
-def submit(request: JobRequest, *, owner: str, idempotency_key: str | None, body: Any) -> Accepted:
+def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str | None, body: Any) -> Accepted:
     """Write the job. `body` is the JSON as it came, which an idempotency key is bound to."""
     if request.webhook_url:
         check_webhook(request.webhook_url, field="webhook_url")
-    job_id = ids.new("job")
-    inline = request.input.text is not None
-    source = _store_text(request.input, owner, job_id) if inline else _uploaded(request, owner)
+    config, job_id = dependencies().config, ids.new("job")
+    inputs = Inputs(
+        owner=owner,
+        job_id=job_id,
+        blobs=dependencies().blobs,
+        max_inline_bytes=config.max_inline_bytes,
+        max_upload_bytes=config.max_upload_bytes,
+    )
     job = _draft(
+        kind,
         job_id,
         owner=owner,
-        kind=request.kind,
-        input={"document_id": request.input.document_id or job_id, **source},
+        input=_of_a_row(kind.prepare(request.input, inputs)),
         metadata=request.metadata,
         webhook_url=request.webhook_url,
         webhook_events=tuple(request.webhook_events or ()),
     )
-    return write(job, idempotency=_idempotency(idempotency_key, body))
+    return write(kind, job, idempotency=_idempotency(idempotency_key, body))
+
+
+def _of_a_row(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Every event of a job writes its row anew, so what is large belongs into an upload."""
+    try:
+        size = len(events.encode(stored))
+    except ValueError:  # infinity, or what is no number: Python reads both, and JSON knows neither
+        raise InvalidRequest("input: a number in it is not finite", field="input") from None
+    if size > MAX_INPUT_BYTES:
+        raise PayloadTooLarge(
+            f"The input has {size} bytes as JSON, and {MAX_INPUT_BYTES} is the limit. "
+            "Send what is large through POST /uploads.",
+            field="input",
+        )
+    return stored
 
 
 def submit_replay(
@@ -70,34 +92,37 @@ def submit_replay(
         "statuses": list(statuses),
         "events": list(events),
     }
-    job = _draft(ids.new("job"), owner=owner, kind="replay", input=asked)
+    job = _draft(REPLAY, ids.new("job"), owner=owner, input=asked)
     job = replace(job, input=asked | {"until": until or job.created_at})
-    return write(job, idempotency=_idempotency(idempotency_key, asked))
+    return write(REPLAY, job, idempotency=_idempotency(idempotency_key, asked))
 
 
 def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
     """Run a job that failed or was canceled again, as a new job of the same input."""
     if job.status not in ("failed", "canceled"):
         raise Conflict(f"The job is {job.status}; only a failed or canceled one can be retried.")
+    kind = dependencies().kinds.get(job.kind)
+    if kind is None:
+        raise Conflict(f"Jobs of the kind {job.kind} cannot be run any more.")
     again = _draft(
+        kind,
         ids.new("job"),
         owner=job.owner,
-        kind=job.kind,
         input=job.input,
         metadata=job.metadata,
         webhook_url=job.webhook_url,
         webhook_events=job.webhook_events,
         retry_of=job.job_id,
     )
-    return write(again, idempotency=_idempotency(idempotency_key, {"retry_of": job.job_id}))
+    return write(kind, again, idempotency=_idempotency(idempotency_key, {"retry_of": job.job_id}))
 
 
-def write(job: Job, *, idempotency: Idempotency | None) -> Accepted:
+def write(kind: Kind, job: Job, *, idempotency: Idempotency | None) -> Accepted:
     """One transaction: the job, its first event, its key, and the owner's webhook secret if it is the first."""
     for _ in range(MAX_TRIES):
         secret, operations = _first_secret(job)
         try:
-            submission = dependencies().jobs.submit(job, idempotency=idempotency, also=operations)
+            submission = dependencies().jobs.submit(kind, job, idempotency=idempotency, also=operations)
         except ConditionFailed:  # another job of this owner made the secret in the meantime
             continue
         except Contended:
@@ -116,14 +141,16 @@ def _first_secret(job: Job) -> tuple[str | None, Sequence[dict[str, Any]]]:
     return secret, (operation,)
 
 
-def _draft(job_id: str, **facts: Any) -> Job:
+def _draft(kind: Kind, job_id: str, **facts: Any) -> Job:
     config, now = dependencies().config, time.time()
+    seconds = kind.deadline.total_seconds() if kind.deadline else config.job_deadline_minutes * MINUTE_SECONDS
     return Job(
         job_id=job_id,
+        kind=kind.name,
         link_key=links.make_key(),
         created_at=events.timestamp(now),
         updated_at=events.timestamp(now),
-        deadline=events.timestamp(now + config.job_deadline_minutes * MINUTE_SECONDS),
+        deadline=events.timestamp(now + seconds),
         expires_at=int(now) + config.job_retention_days * DAY_SECONDS,
         **facts,
     )
@@ -143,31 +170,3 @@ def check_webhook(url: str, *, field: str) -> None:
         check_url(url, dependencies().policy)
     except Refused as error:
         raise InvalidRequest(str(error), field=field) from None
-
-
-def _store_text(document: DocumentInput, owner: str, job_id: str) -> dict[str, Any]:
-    data = (document.text or "").encode()
-    limit = dependencies().config.max_inline_bytes
-    if len(data) > limit:
-        raise PayloadTooLarge(
-            f"The text has {len(data)} bytes, and {limit} can be sent inline. Use POST /uploads.",
-            field="input.text",
-        )
-    key = f"inputs/{owner}/{job_id}"
-    etag = dependencies().blobs.put(key, data, content_type="text/plain; charset=utf-8")
-    return {"source_key": key, "etag": etag, "bytes": len(data)}
-
-
-def _uploaded(request: JobRequest, owner: str) -> dict[str, Any]:
-    """The upload as it is now: its ETag is pinned, so that what is indexed is what was submitted."""
-    key = request.input.s3_key or ""
-    if not key.startswith(f"uploads/{owner}/"):
-        raise InvalidRequest("This is not a key that POST /uploads gave you.", field="input.s3_key")
-    found = dependencies().blobs.head(key)
-    if found is None:
-        message = "There is no file yet. PUT the file first, and complete it if it goes in parts."
-        raise InvalidRequest(message, field="input.s3_key")
-    size, etag = found
-    if size > dependencies().config.max_upload_bytes:
-        raise PayloadTooLarge(f"The file has {size} bytes, more than the limit.", field="input.s3_key")
-    return {"source_key": key, "etag": etag, "bytes": size}

@@ -26,7 +26,7 @@ UploadId = Annotated[str, Path(description="The `upload_id` that POST /uploads a
 
 @router.post(
     "/uploads",
-    tags=["documents"],
+    tags=["uploads"],
     summary="Get a URL to upload a file to, or one for each of its parts",
     responses={201: {"description": "Created"}},
 )
@@ -43,7 +43,7 @@ def create(request: UploadRequest) -> Response[Upload | MultipartUpload]:
 
 
 @router.post(
-    "/uploads/<upload_id>/complete", tags=["documents"], summary="Make one file of the parts that were uploaded"
+    "/uploads/<upload_id>/complete", tags=["uploads"], summary="Make one file of the parts that were uploaded"
 )
 def complete(upload_id: UploadId, request: CompleteRequest) -> Response[Uploaded]:
     """Again is the same as once. The file can be submitted from then on, by its `s3_key`."""
@@ -59,7 +59,7 @@ def complete(upload_id: UploadId, request: CompleteRequest) -> Response[Uploaded
 
 @router.delete(
     "/uploads/<upload_id>",
-    tags=["documents"],
+    tags=["uploads"],
     summary="Give up an upload in parts",
     responses={204: {"description": "Removed", "content": {}}},
 )

@@ -147,8 +147,8 @@ def replay(
     endpoint = _enabled(_find(webhook_id, "webhooks:write"))
     if endpoint.is_default:
         raise Conflict("The default endpoint has no URL to replay events to. Recover its deliveries instead.")
-    patterns = request.events or endpoint.events
-    return _submit(endpoint, "replay", request, events=patterns, idempotency_key=idempotency_key)
+    wanted = endpoints.checked_patterns(request.events) if request.events else endpoint.events
+    return _submit(endpoint, "replay", request, events=wanted, idempotency_key=idempotency_key)
 
 
 def _submit(

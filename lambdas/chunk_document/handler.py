@@ -14,6 +14,7 @@ from core.blobs import Blobs, batch_key, work_folder
 from core.documents.chunk import Chunk, chunk
 from core.errors import EmptyDocument, JobClosed
 from core.jobs import JobStore, begin, step
+from kinds.document.kind import DOCUMENT
 
 # Each batch is a token iteration of 8 history events, of which an execution may have 25,000:
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
@@ -47,7 +48,7 @@ def dependencies() -> Dependencies:
 @aws.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     jobs, blobs, config = dependencies().jobs, dependencies().blobs, dependencies().config
-    job = jobs.apply(event["job_id"], begin(stage="chunk", lease=event["execution"]))
+    job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="chunk", lease=event["execution"]))
     text = blobs.get(event["text_key"]).decode()
     chunks = list(chunk(text, size=config.chunk_size, overlap=config.chunk_overlap))
     if not chunks:

@@ -56,7 +56,7 @@ class Blobs:
                 return b""
             if aws.code(error) in ("NoSuchKey", "404", "PreconditionFailed", "412"):
                 raise SourceNotFound(
-                    "The document's file is gone, or was changed after the job was submitted. "
+                    "The job's file is gone, or was changed after the job was submitted. "
                     "Upload it again and submit a new job."
                 ) from error
             raise
@@ -118,6 +118,12 @@ class Blobs:
                 "IfNoneMatch": "*",
             },
             ExpiresIn=seconds,
+        )
+
+    def presign_get(self, key: str, *, seconds: int) -> str:
+        """A URL that reads the object."""
+        return self._client.generate_presigned_url(
+            "get_object", Params={"Bucket": self._bucket, "Key": key}, ExpiresIn=seconds
         )
 
     def begin_parts(self, key: str, *, content_type: str) -> str:

@@ -22,6 +22,7 @@
     │   ├── Superseded               superseded
     │   └── DeadlineExceeded         deadline_exceeded
     ├── JobClosed                    the job has ended or is not ours: stop quietly
+    ├── NotDue                       the job is not to be begun yet: come again later
     ├── ConditionFailed              a write's condition was broken, and nothing was written
     ├── Retryable                    worth another try, later
     │   ├── Throttled
@@ -142,6 +143,16 @@ class JobClosed(RecadoError):
     """The job has ended, or another execution holds it. Nothing is left to do."""
 
     code = "job_closed"
+
+
+class NotDue(RecadoError):
+    """The job waits, or another worker is at it. `until` is when to come again: RFC 3339 UTC."""
+
+    code = "not_due"
+
+    def __init__(self, until: str) -> None:
+        super().__init__(f"not to be begun before {until}")
+        self.until = until
 
 
 class ConditionFailed(RecadoError):

@@ -8,17 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-STEPS = {
-    "document": ("uploaded", "started", "chunked", "embedded", "indexed"),
-    "replay": ("requested", "started", "completed"),
-}
-"""For each kind, the events that are logged once, in the order in which they can happen."""
-
-ENDINGS = {"completed": {"document": "indexed"}, "failed": {}, "canceled": {}}
-"""How a final status is named in a kind's events, where the name is not the status itself."""
-
-REPEATABLE = ("retried", "progressed")
-KINDS = tuple(STEPS)
+SUBMITTED, PROGRESS, ENDED = "submitted", "progress", "ended"
+"""Where in its life a job is with an event, whatever the event is called."""
 
 OWNER_KIND = "endpoint"
 OWNER_EVENTS = ("endpoint.disabled", "ping")
@@ -29,7 +20,8 @@ OWNER_EVENTS = ("endpoint.disabled", "ping")
 class Event:
     """One fact in a job's log. `body` is the payload as it is sent, now and at any replay.
 
-    An owner's own events have neither job nor sequence.
+    `status` is the job's after the event; `lifecycle` is `submitted`, `progress` or `ended`. An owner's own events
+    have no job, hence no sequence, status or lifecycle.
     """
 
     event_id: str
@@ -40,38 +32,29 @@ class Event:
     sequence: int | None
     timestamp: str
     body: str
+    status: str | None = None
+    lifecycle: str | None = None
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> Event:
         """As a job's log has it stored."""
-        names = ("event_id", "name", "job_id", "kind", "owner", "timestamp", "body")
+        names = ("event_id", "name", "job_id", "kind", "owner", "timestamp", "body", "status", "lifecycle")
         return cls(**{key: item[key] for key in names}, sequence=int(item["sequence"]))
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the job has ended with it."""
+        return self.lifecycle == ENDED
 
     @property
     def final_status(self) -> str | None:
         """The status that the job ends in with this event; None for all but its last."""
-        names = {f"{self.kind}.{ending(self.kind, status)}": status for status in ENDINGS}
-        return names.get(self.name)
+        return self.status if self.is_last else None
 
     @property
     def payload(self) -> dict[str, Any]:
         payload: dict[str, Any] = json.loads(self.body)
         return payload
-
-
-def ending(kind: str, status: str) -> str:
-    """The past participle that announces a final status: a completed document is `indexed`."""
-    return ENDINGS[status].get(kind, status)
-
-
-def names(kind: str) -> tuple[str, ...]:
-    """Every event name that a job of this kind can log."""
-    return tuple(f"{kind}.{verb}" for verb in (*STEPS[kind], "failed", "canceled", *REPEATABLE))
-
-
-def final_names(kind: str) -> tuple[str, ...]:
-    """The events that end a job of this kind."""
-    return tuple(f"{kind}.{ending(kind, status)}" for status in ENDINGS)
 
 
 def is_failure(name: str) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, CORSConfig, Response
@@ -21,7 +22,11 @@ PROBLEM_JSON = "application/problem+json"
 MAX_AGE_SECONDS = 3600
 
 
-def resolver(cors_origins: str, *routers: Router) -> APIGatewayRestResolver:
+Tags = Mapping[str, Collection[str]]
+"""Path -> the names of the models that its body may have, where the body itself says which."""
+
+
+def resolver(cors_origins: str, *routers: Router, tags: Tags = MappingProxyType({})) -> APIGatewayRestResolver:
     """A resolver of these routes that validates what comes in and answers every error as a problem document.
 
     `cors_origins`: origins whose pages may call, separated by commas; none if empty.
@@ -30,7 +35,7 @@ def resolver(cors_origins: str, *routers: Router) -> APIGatewayRestResolver:
         enable_validation=True, cors=_cors(cors_origins), json_body_deserializer=_read_json
     )
     app.exception_handler(RequestError)(_request_error)
-    app.exception_handler(RequestValidationError)(lambda error: _invalid(error, _media_type(app)))
+    app.exception_handler(RequestValidationError)(lambda error: _invalid(error, app, tags))
     app.exception_handler(RequestUnsupportedContentType)(_not_json)
     app.exception_handler(RecursionError)(_too_deep)
     app.exception_handler(Retryable)(_busy)
@@ -125,13 +130,19 @@ def _media_type(app: APIGatewayRestResolver) -> str:
     return str(app.current_event.headers.get("content-type") or "application/json")
 
 
-def _invalid(error: RequestValidationError, media_type: str) -> Response[str]:
+def _invalid(error: RequestValidationError, app: APIGatewayRestResolver, tags: Tags) -> Response[str]:
     """Name the first field that is wrong; its value is not repeated, since it may be somebody's text."""
     first = error.errors()[0]
     place = [str(part) for part in first["loc"]]
-    if place[0] == "body" and not media_type.startswith("application/json"):
+    if place[0] == "body" and not _media_type(app).startswith("application/json"):
         return _not_json(error)  # curl says that JSON is a form, unless it is told
+    names = tags.get(app.current_event.path.rstrip("/"), ())
+    if first["type"].startswith("union_tag"):
+        field = str(first["ctx"]["discriminator"]).strip("'")
+        return problem(422, "invalid_request", f"{field}: choose from {', '.join(names)}", field=field)
     inside = place[1:] if first["type"] != "json_invalid" else []
+    if inside and inside[0] in names:  # of a union the place begins with the model's name
+        inside = inside[1:]
     field = ".".join(inside or place[:1])
     return problem(422, "invalid_request", f"{field}: {first['msg']}", field=field)
 

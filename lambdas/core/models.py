@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -14,15 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from core import events
-
 Status = Literal["queued", "running", "completed", "failed", "canceled"]
-Kind = Literal["document"]
-"""What can be asked for by POST /jobs."""
-
-AnyKind = Literal["document", "replay"]
-"""What a list shows: also the jobs that other routes make."""
-
 ReplayMode = Literal["recover", "replay"]
 
 
@@ -35,17 +27,6 @@ def encodable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(encodable)]
 ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
-
-
-def _fits_key(text: str) -> str:
-    """A sort key of DynamoDB has at most 1,024 bytes, of which the name's prefix takes some."""
-    if len(text.encode()) > MAX_NAME_BYTES:
-        raise ValueError(f"the name has more than {MAX_NAME_BYTES} bytes in UTF-8")
-    return text
-
-
-MAX_NAME_BYTES = 1000
-DocumentName = Annotated[ShortText, AfterValidator(_fits_key)]
 
 # \w would let in letters that no header can carry
 _TOKEN = "[A-Za-z0-9_.+-]+"  # noqa: S105 a word of a media type
@@ -60,31 +41,17 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class DocumentInput(Request):
-    """A document: its text, or the key of an upload."""
-
-    text: Text | None = Field(None, description="The document itself: plain text, Markdown or HTML.")
-    s3_key: Text | None = Field(None, max_length=1024, description="The `s3_key` that POST /uploads answered.")
-    document_id: DocumentName | None = Field(
-        None,
-        description="Your name for the document; a later job of that name replaces it.",
-    )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> DocumentInput:
-        if (self.text is None) == (self.s3_key is None):
-            raise ValueError("give either text or s3_key")
-        return self
-
-
 class JobRequest(Request):
-    """A job to run."""
+    """A job to run. Each kind has a model of its own: `kind` is its name, and `input` what it takes."""
 
-    kind: Kind
-    input: DocumentInput
+    event_names: ClassVar[tuple[str, ...]] = ()
+    """What a job of the kind logs."""
+
+    kind: str
+    input: Any
     webhook_url: Text | None = Field(None, max_length=2048, description="Called with the final events, signed.")
     webhook_events: list[str] | None = Field(
-        None, max_length=20, description="The events to be called with instead, such as `document.chunked`."
+        None, max_length=20, description="The events of the kind to be called with instead."
     )
     metadata: dict[ShortText, Annotated[Text, StringConstraints(max_length=1024)]] = Field(
         default_factory=dict,
@@ -95,10 +62,8 @@ class JobRequest(Request):
     @field_validator("webhook_events")
     @classmethod
     def _known_events(cls, value: list[str] | None) -> list[str] | None:
-        known = [name for kind in get_args(Kind) for name in events.names(kind)]
-        unknown = [name for name in value or [] if name not in known]
-        if unknown or value == []:
-            raise ValueError(f"choose from {', '.join(known)}")
+        if value == [] or not set(value or ()) <= set(cls.event_names):
+            raise ValueError(f"choose from {', '.join(cls.event_names)}")
         return value
 
     @model_validator(mode="after")
@@ -130,6 +95,10 @@ class CompleteRequest(Request):
     parts: list[SentPart] = Field(min_length=1, max_length=1000)
 
 
+IfAny = Annotated[str | None, Field(exclude_if=lambda value: value is None)]
+"""Absent rather than null."""
+
+
 class Progress(BaseModel):
     """How far the stage is, in batches."""
 
@@ -155,6 +124,8 @@ class JobStatus(BaseModel):
     attempts: int
     sequence: int
     expected_completion: str | None = Field(None, description="About when it ends, where that can be known.")
+    waiting_for: IfAny = Field(None, description="Why no attempt is made now, such as `rate_limit` or `backoff`.")
+    waiting_since: IfAny = None
     error: Failure | None = None
 
 
@@ -166,19 +137,15 @@ class LiveTicket(BaseModel):
     expires_at: str
 
 
-Subject = Annotated[str | None, Field(exclude_if=lambda value: value is None)]
-"""What a job of one kind is about. Jobs of another kind lack the field rather than have it as null."""
-
-
 class JobSummary(BaseModel):
-    """A job in a list."""
+    """A job in a list, with the field that says what it is about, such as `document_id`."""
+
+    model_config = ConfigDict(extra="allow")
 
     job_id: str
-    kind: AnyKind
+    kind: str
     status: Status
     stage: str
-    document_id: Subject = None
-    webhook_id: Subject = None
     created_at: str
     finished_at: str | None
     error: Failure | None
@@ -186,11 +153,11 @@ class JobSummary(BaseModel):
 
 
 class JobView(JobStatus):
-    """The whole job."""
+    """The whole job, with the field that says what it is about, such as `document_id`."""
 
-    kind: AnyKind
-    document_id: Subject = None
-    webhook_id: Subject = None
+    model_config = ConfigDict(extra="allow")
+
+    kind: str
     created_at: str
     updated_at: str
     started_at: str | None
@@ -198,6 +165,11 @@ class JobView(JobStatus):
     metadata: dict[str, str]
     retry_of: str | None
     result: dict[str, Any] | None
+    result_truncated: bool = Field(
+        False,
+        exclude_if=lambda value: not value,
+        description="The result is too large to be shown here: `links.result` has it.",
+    )
     webhook: dict[str, Any] | None
     links: dict[str, str]
 
@@ -213,6 +185,51 @@ class JobPage(BaseModel):
 
     jobs: list[JobSummary]
     cursor: str | None
+
+
+class JobEventView(BaseModel):
+    """What every event of a job says; `status` and `stage` are the job's after it. Its kind adds fields."""
+
+    event: str
+    event_id: str
+    job_id: str
+    sequence: int
+    timestamp: str
+    status: Status
+    stage: str
+
+
+class JobStartedFields(BaseModel):
+    """`attempts` where a queue worker runs the kind, which may start more than once."""
+
+    attempts: int | None = None
+
+
+class JobRetriedFields(BaseModel):
+    """Another attempt is made, or will be; `error` says why, where that is known."""
+
+    attempts: int
+    error: Failure | None = None
+    not_before: str | None = None
+
+
+class JobProgressedFields(Progress):
+    """How far the stage is."""
+
+
+class JobFailedFields(BaseModel):
+    """Why the job failed."""
+
+    error: Failure
+
+
+COMMON_EVENTS: dict[str, type[BaseModel]] = {
+    "started": JobStartedFields,
+    "retried": JobRetriedFields,
+    "progressed": JobProgressedFields,
+    "failed": JobFailedFields,
+}
+"""The fields of events that every kind logs. `canceled` has none."""
 
 
 class EventLog(BaseModel):
@@ -260,59 +277,6 @@ class Uploaded(BaseModel):
     s3_key: str
     size: int
     etag: str
-
-
-class DocumentView(BaseModel):
-    """A document that can be found."""
-
-    document_id: str
-    version: str
-    job_id: str
-    chunks: int
-    characters: int
-    media_type: str
-    indexed_at: str
-    metadata: dict[str, str]
-
-
-class DocumentPage(BaseModel):
-    documents: list[DocumentView]
-
-
-class SearchFilter(Request):
-    """Only these documents, and only those with all of this metadata."""
-
-    document_ids: list[ShortText] = Field(default_factory=list, max_length=100)
-    metadata: dict[ShortText, Text] = Field(default_factory=dict, max_length=16)
-
-
-class SearchRequest(Request):
-    """A question in any language."""
-
-    query: Annotated[
-        str,
-        StringConstraints(min_length=1, max_length=8000, strip_whitespace=True),  # in this order, or " " passes
-        AfterValidator(encodable),
-    ]
-    top_k: int = Field(10, ge=1, le=100)
-    filter: SearchFilter = Field(default_factory=SearchFilter)
-
-
-class SearchHit(BaseModel):
-    """A chunk near the query; `score` is the cosine."""
-
-    document_id: str
-    version: str
-    chunk: int
-    score: float
-    text: str
-    start: int
-    end: int
-    heading: str
-
-
-class SearchAnswer(BaseModel):
-    hits: list[SearchHit]
 
 
 class Problem(BaseModel):

@@ -20,10 +20,16 @@ def _json(text: str, kind: type, item: type | None = None) -> Any:
     return value
 
 
+def _mapping(text: str) -> dict[str, str]:
+    value: dict[str, str] = _json(text, dict)
+    return {key: _json(json.dumps(part), str) for key, part in value.items()}
+
+
 _READERS: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": int,
     "bool": lambda text: _json(text, bool),
+    "dict[str, str]": lambda text: _mapping(text),
     "tuple[str, ...]": lambda text: tuple(_json(text, list, str)),
     "tuple[int, ...]": lambda text: tuple(_json(text, list, int)),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -15,28 +15,34 @@ from core.jobs import Job, Snapshot
 from core.jobs.links import make_token
 from core.jobs.pace import History, expected_length, next_look
 
+RESULT_LINK_SECONDS = 3600
+
 
 @dataclass(frozen=True, slots=True)
 class LinkMaker:
     """Makes links below `root`, where the API stands, and to the WebSocket API at `live`.
 
-    Those that carry a token hold for `hours`.
+    Those that carry a token hold for `hours`. `sign(key, seconds=…)` makes a URL that reads an object.
     """
 
     root: str
     live: str
     hours: int
+    sign: Callable[..., str]
 
     def of(self, job: Job) -> dict[str, str]:
         """`self` needs a key; the others need no header at all."""
         token = make_token(job, now=time.time(), hours=self.hours)
         follow = f"{self.root}/follow/{token}"
-        return {
+        links = {
             "self": f"{self.root}/jobs/{job.job_id}",
             "status": f"{follow}/status",
             "events": f"{follow}/events",
             "live": f"{self.live}?token={token}",
         }
+        if job.result_key:
+            links["result"] = self.sign(job.result_key, seconds=RESULT_LINK_SECONDS)
+        return links
 
 
 def small(snapshot: Snapshot, history: History) -> dict[str, Any]:
@@ -52,6 +58,8 @@ def small(snapshot: Snapshot, history: History) -> dict[str, Any]:
         "sequence": job.sequence,
         "expected_completion": _expected_completion(snapshot, history),
     }
+    if job.waiting_for:
+        view |= {"waiting_for": job.waiting_for, "waiting_since": job.waiting_since}
     return view | ({"error": dict(job.error)} if job.error else {})
 
 
@@ -67,7 +75,8 @@ def whole(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str, A
         "finished_at": job.finished_at,
         "metadata": dict(job.metadata),
         "retry_of": job.retry_of,
-        "result": dict(job.result) if job.result else None,
+        "result": dict(job.result) if job.result is not None else None,
+        "result_truncated": job.result_key is not None,
         "webhook": _webhook(job, snapshot.webhook),
         "links": links.of(job),
     }
@@ -76,7 +85,7 @@ def whole(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str, A
 def summary(job: Job, links: LinkMaker) -> dict[str, Any]:
     """A line of a list."""
     shown = ("job_id", "kind", "status", "stage", "created_at", "finished_at", "error")
-    return {name: getattr(job, name) for name in shown} | job.subject | {"links": links.of(job)}
+    return {name: getattr(job, name) for name in shown} | {**job.subject, "links": links.of(job)}
 
 
 def _webhook(job: Job, last: Mapping[str, Any] | None) -> dict[str, Any] | None:

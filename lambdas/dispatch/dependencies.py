@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from core import clients, settings
-from core.jobs import JobStore
+from core.jobs import JobStore, Kind
 from core.webhooks.deliveries import DeliveryStore
 from core.webhooks.endpoints import Endpoints
 from core.webhooks.queue import WebhooksQueue
+from kinds import KINDS
 
 DAY_SECONDS, MINUTE_SECONDS = 86_400, 60
 
@@ -27,6 +29,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
+    kinds: Mapping[str, Kind]
     jobs: JobStore
     deliveries: DeliveryStore
     endpoints: Endpoints
@@ -39,6 +42,7 @@ class Dependencies:
 def dependencies() -> Dependencies:
     config, dynamodb, sqs = settings.load(Settings), clients.dynamodb(), clients.client("sqs")
     return Dependencies(
+        KINDS,
         JobStore(dynamodb, config.jobs_table),
         DeliveryStore(dynamodb, config.deliveries_table),
         Endpoints(dynamodb, config.jobs_table),

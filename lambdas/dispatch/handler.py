@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from core import events
 from core.batch import BatchResponse, Record, process
 from core.errors import NotFound
 from core.events import Event
@@ -60,7 +59,15 @@ def _event(payload: dict[str, Any], record: Record, job: Job | None) -> Event:
         sequence=payload.get("sequence"),
         timestamp=payload["timestamp"],
         body=record["body"],
+        status=payload.get("status") if job else None,
+        lifecycle=_attribute(record, "lifecycle"),
     )
+
+
+def _attribute(record: Record, name: str) -> str | None:
+    """A message attribute that SNS has handed on."""
+    attribute = record["messageAttributes"].get(name)
+    return str(attribute["stringValue"]) if attribute else None
 
 
 def announce(event: Event, job: Job | None) -> list[Delivery]:
@@ -68,7 +75,7 @@ def announce(event: Event, job: Job | None) -> list[Delivery]:
     if event.name == "ping":
         return ping(event)
     ready = []
-    if job and job.webhook_url and event.name in wanted(job):
+    if job and job.webhook_url and is_wanted(event, job):
         ready.append(deliver_to_job(event, job))
     for endpoint in dependencies().endpoints.of(event.owner):
         if wants(endpoint, event) and not is_about(event, endpoint):
@@ -87,6 +94,6 @@ def is_about(event: Event, endpoint: Endpoint) -> bool:
     return event.job_id is None and event.payload.get("endpoint_id") == endpoint.endpoint_id
 
 
-def wanted(job: Job) -> tuple[str, ...]:
-    """The events that the job's owner named, or those that end it."""
-    return job.webhook_events or events.final_names(job.kind)
+def is_wanted(event: Event, job: Job) -> bool:
+    """The job's URL is called with the events that its owner named, or with the one that ends it."""
+    return event.name in job.webhook_events if job.webhook_events else event.is_last

@@ -17,7 +17,7 @@ from dispatch.dependencies import DAY_SECONDS, dependencies
 
 def wants(endpoint: Endpoint, event: Event, *, names: Sequence[str] = ()) -> bool:
     """Whether an event is one of those that the endpoint asked for; `names` are patterns in place of its own."""
-    if endpoint.is_default or not patterns.matches(names or endpoint.events, event.name):
+    if endpoint.is_default or not patterns.matches(names or endpoint.events, event):
         return False
     return endpoint.filter is None or patterns.passes(endpoint.filter, event.payload)
 
@@ -29,7 +29,8 @@ def deliver(event: Event, endpoint: Endpoint, **facts: Any) -> Delivery:
     """
     if not endpoint.enabled and not facts.get("single"):
         facts |= {"status": "discarded", "reason": "disabled"}
-    body = formats.render(endpoint.format, event.body, owner=event.owner)
+    kind = dependencies().kinds.get(event.kind)
+    body = formats.render(endpoint.format, event.body, owner=event.owner, kind=kind)
     return _write(event, endpoint.endpoint_id, format=endpoint.format, body=body, **facts)
 
 

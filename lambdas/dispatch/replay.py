@@ -26,9 +26,10 @@ from core.webhooks.queue import Message
 from dispatch.dependencies import MINUTE_SECONDS, dependencies
 from dispatch.order import waits
 from dispatch.outbox import deliver, wants
+from kinds.replay.kind import REPLAY
 
 Found = tuple[Delivery, bool]  # and whether it waits for another
-REQUESTED, CONTINUED = "replay.requested", "replay.continued"
+REQUESTED, CONTINUED = REPLAY.first_name, f"{REPLAY.name}.continued"
 SLICE = 100  # deliveries, or jobs whose logs are read
 MARGIN_SECONDS = 3600  # how late beyond its deadline a job may end
 
@@ -38,7 +39,7 @@ def go_on(job_id: str) -> None:
     try:
         job = dependencies().jobs.get(job_id)
         if job.status == "queued":
-            job = dependencies().jobs.apply(job_id, jobs.begin(stage="send", lease=job_id))
+            job = dependencies().jobs.apply(job_id, jobs.begin(REPLAY, stage="send", lease=job_id))
     except NotFound:
         logger.warning("job has expired", job_id=job_id)
         return
@@ -71,7 +72,7 @@ def _slice(job: Job, endpoint: Endpoint) -> None:
             return
     if cursor.ended:
         result = {"sent": cursor.sent}
-        dependencies().jobs.apply(job.job_id, jobs.complete(lease=job.job_id, result=result))
+        dependencies().jobs.apply(job.job_id, jobs.complete(REPLAY, lease=job.job_id, result=result))
     else:
         _continue(job)
 

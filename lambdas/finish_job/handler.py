@@ -1,18 +1,21 @@
-"""The one way a job ends by itself: NotifySuccess, NotifyFailure, and executions that ended past every Catch."""
+"""How a state machine ends its job: NotifySuccess, NotifyFailure, and executions that ended past every Catch."""
 
 from __future__ import annotations
 
 import functools
 import json
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core import aws, clients, events, settings
-from core.documents.catalog import Catalog, Document
-from core.errors import ConditionFailed, JobClosed, JobFailure, Superseded, by_name
-from core.jobs import Job, JobStore, complete, fail
+from core import aws, clients, settings
+from core.blobs import Blobs
+from core.errors import JobClosed, JobFailure, by_name
+from core.jobs import Job, JobStore, Kind, Services, fail
+from core.jobs.finish import complete_job
+from core.jobs.run import result_of
 from core.log import logger
+from kinds import KINDS
 
 ENDED = {
     "TIMED_OUT": ("deadline_exceeded", "The job took too long. Retry it, or split its input."),
@@ -24,19 +27,21 @@ INTERNAL = ("internal", "The job failed on our side. Retry it.")
 @dataclass(frozen=True)
 class Settings:
     jobs_table: str
+    data_bucket: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
+    kinds: Mapping[str, Kind]
     jobs: JobStore
-    catalog: Catalog
+    services: Services
 
 
 @functools.cache
 def dependencies() -> Dependencies:
-    table = settings.load(Settings).jobs_table
-    dynamodb = clients.dynamodb()
-    return Dependencies(JobStore(dynamodb, table), Catalog(dynamodb, table))
+    config, dynamodb = settings.load(Settings), clients.dynamodb()
+    services = Services(Blobs(clients.s3(), config.data_bucket), dynamodb, config.jobs_table)
+    return Dependencies(KINDS, JobStore(dynamodb, config.jobs_table), services)
 
 
 @aws.raises_unavailable
@@ -52,31 +57,11 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
 
 
 def succeeded(event: dict[str, Any]) -> Job:
-    """Complete the job and flip the document's pointer to its version, both or neither."""
-    jobs, catalog = dependencies().jobs, dependencies().catalog
+    """Complete the job, with what its kind writes in the same transaction, both or neither."""
+    jobs, services = dependencies().jobs, dependencies().services
     job = jobs.get(event["job_id"])
-    result = event["result"]
-    document = Document(
-        document_id=job.document_id,
-        version=job.document_version,
-        job_id=job.job_id,
-        index=result["index"],
-        batches=result["batches"],
-        chunks=result["chunks"],
-        characters=result["characters"],
-        media_type=result["media_type"],
-        indexed_at=events.timestamp(time.time()),
-        metadata=job.metadata,
-    )
-    shown = {key: result[key] for key in ("document_id", "version", "media_type", "characters", "chunks")}
-    try:
-        return jobs.apply(
-            job.job_id,
-            complete(lease=event["execution"], result=shown),
-            also=[catalog.publish(job.owner, document)],
-        )
-    except ConditionFailed as error:
-        raise Superseded("A newer version of this document was indexed first.") from error
+    kind, result = dependencies().kinds[job.kind], result_of(services.blobs, event["result"])
+    return complete_job(jobs, services, kind, job, lease=event["execution"], result=result)
 
 
 def failed(event: dict[str, Any]) -> Job:

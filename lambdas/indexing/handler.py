@@ -1,10 +1,10 @@
-"""Starts a document's execution, stops a canceled one, and removes what ended jobs left behind."""
+"""Starts the executions of kinds that a state machine runs, and cleans up after jobs of every kind."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,28 +13,28 @@ from botocore.exceptions import ClientError
 
 from core import aws, clients, settings
 from core.batch import BatchResponse, Record, process
-from core.blobs import Blobs, work_folder
-from core.documents.catalog import Catalog
+from core.blobs import Blobs
 from core.errors import NotFound
-from core.jobs import Job, JobStore, fail
+from core.jobs import Job, JobStore, Kind, Services, fail
+from core.jobs.finish import clean_up
 from core.log import logger
-from core.vectors import ObjectVectors
+from kinds import KINDS
 
 
 @dataclass(frozen=True)
 class Settings:
     jobs_table: str
     data_bucket: str
-    state_machine: str
+    state_machines: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
+    kinds: Mapping[str, Kind]
     jobs: JobStore
-    catalog: Catalog
-    blobs: Blobs
+    services: Services
     states: Any
-    state_machine: str
+    state_machines: Mapping[str, str]
 
 
 @functools.cache
@@ -42,11 +42,11 @@ def dependencies() -> Dependencies:
     config = settings.load(Settings)
     dynamodb = clients.dynamodb()
     return Dependencies(
+        KINDS,
         JobStore(dynamodb, config.jobs_table),
-        Catalog(dynamodb, config.jobs_table),
-        Blobs(clients.s3(), config.data_bucket),
+        Services(Blobs(clients.s3(), config.data_bucket), dynamodb, config.jobs_table),
         clients.client("stepfunctions"),
-        config.state_machine,
+        config.state_machines,
     )
 
 
@@ -56,31 +56,39 @@ def handler(event: dict[str, Any], context: Any) -> BatchResponse:
 
 def handle(record: Record) -> None:
     message = json.loads(record["body"])
-    if message["event"] == "document.deleted":
-        remove(message["owner"], message["document_id"], lambda version: version < message["version"])
-        return
+    name = message["event"]
+    kind = dependencies().kinds.get(name.partition(".")[0])
+    if kind is None:
+        logger.error("message of an unknown kind", event_name=name, job_id=message.get("job_id"))
+    elif name in kind.names:
+        _react(kind, name, message["job_id"])
+    elif kind.on_message:
+        kind.on_message(message, dependencies().services)
+
+
+def _react(kind: Kind, name: str, job_id: str) -> None:
     try:
-        job = dependencies().jobs.get(message["job_id"])
+        job = dependencies().jobs.get(job_id)
     except NotFound:
-        logger.warning("job has expired", job_id=message["job_id"])
+        logger.warning("job has expired", job_id=job_id)
         return
-    REACTIONS[message["event"]](job)
+    if name == kind.first_name and kind.runs_on == "machine":
+        start(kind, job)
+    elif name in kind.final_names:
+        if job.status != "completed" and kind.runs_on == "machine":
+            stop(job)
+        clean_up(kind, job, dependencies().services)
 
 
-def start(job: Job) -> None:
+def start(kind: Kind, job: Job) -> None:
     if job.status != "queued":
         return
-    execution = {
-        "job_id": job.job_id,
-        "owner": job.owner,
-        "document_id": job.document_id,
-        "version": job.document_version,
-        "source_key": job.input["source_key"],
-        "timeout_seconds": _seconds_left(job),
-    }
+    common = {"job_id": job.job_id, "owner": job.owner, "timeout_seconds": _seconds_left(job)}
     try:
         dependencies().states.start_execution(
-            stateMachineArn=dependencies().state_machine, name=job.job_id, input=json.dumps(execution)
+            stateMachineArn=dependencies().state_machines[kind.name],
+            name=job.job_id,
+            input=json.dumps({**kind.execution_input(job), **common}),
         )
     except ClientError as error:
         if aws.code(error) != "ExecutionAlreadyExists":
@@ -102,39 +110,10 @@ def stop(job: Job) -> None:
         dependencies().states.stop_execution(
             executionArn=_execution_arn(job), error="JobClosed", cause=f"the job is {job.status}"
         )
-    discard(job)
-
-
-def discard(job: Job) -> None:
-    """Remove the work files and the vectors of a job that did not become a live version."""
-    blobs = dependencies().blobs
-    live = dependencies().catalog.get(job.owner, job.document_id)
-    if live is None or live.version != job.document_version:
-        remove(job.owner, job.document_id, lambda version: version == job.document_version)
-    blobs.delete_all(work_folder(job.job_id))
-
-
-def supersede(job: Job) -> None:
-    """Remove the versions that the live one replaced. A newer one may be in the making and stays."""
-    live = dependencies().catalog.get(job.owner, job.document_id)
-    if live:
-        remove(job.owner, job.document_id, lambda version: version < live.version)
-    blobs = dependencies().blobs
-    blobs.delete_all(work_folder(job.job_id))
-
-
-def remove(owner: str, document_id: str, doomed: Callable[[str], bool]) -> None:
-    """Delete versions from every index that may hold them: the model may have been exchanged since."""
-    blobs = dependencies().blobs
-    for index in blobs.folders("vectors/"):
-        store = ObjectVectors(blobs, index=index, dimensions=1)
-        for version in store.versions(owner, document_id):
-            if doomed(version.version):
-                store.delete(version)
 
 
 def _execution_arn(job: Job) -> str:
-    machine: str = dependencies().state_machine
+    machine = dependencies().state_machines[job.kind]
     return f"{machine.replace(':stateMachine:', ':execution:')}:{job.job_id}"
 
 
@@ -151,11 +130,3 @@ def _execution_status(job: Job) -> str:
 def _seconds_left(job: Job) -> int:
     """Until the job's deadline, and at least a minute: the sweep, not this, judges what is late."""
     return max(60, int((datetime.fromisoformat(job.deadline) - datetime.now(UTC)).total_seconds()))
-
-
-REACTIONS: dict[str, Callable[[Job], None]] = {
-    "document.uploaded": start,
-    "document.indexed": supersede,
-    "document.failed": stop,
-    "document.canceled": stop,
-}

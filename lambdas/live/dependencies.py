@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core import clients, settings
-from core.jobs import JobStore
+from core.jobs import JobStore, Kind
 from core.live.audience import Audience
 from core.live.sockets import Sockets
+from kinds import KINDS
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
+    kinds: Mapping[str, Kind]
     jobs: JobStore
     audience: Audience
     sockets: Sockets
@@ -28,6 +31,7 @@ class Dependencies:
 def dependencies() -> Dependencies:
     config, dynamodb = settings.load(Settings), clients.dynamodb()
     return Dependencies(
+        KINDS,
         JobStore(dynamodb, config.jobs_table),
         Audience(dynamodb, config.jobs_table),
         Sockets(clients.management(config.live_url)),

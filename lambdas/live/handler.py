@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from core import events
 from core.errors import Conflict, Forbidden, InvalidRequest, RequestError
 from core.jobs import links, well_formed
 from core.live import messages
@@ -181,8 +180,8 @@ def _unsubscribe(connection: Connection, message: Unsubscribe) -> str:
 def _follow(connection: Connection, message: Follow) -> str:
     if connection.job_id is not None:
         raise Forbidden(ONE_JOB)
-    if message.kind not in events.KINDS:
-        raise InvalidRequest(f"kind: choose from {', '.join(events.KINDS)}", field="kind")
+    if message.kind not in dependencies().kinds:
+        raise InvalidRequest(f"kind: choose from {', '.join(dependencies().kinds)}", field="kind")
     _has_room(connection)
     dependencies().audience.follow(connection, message.kind)
     return messages.about("following", kind=message.kind)

@@ -20,6 +20,9 @@ from core.log import logger
 from core.streams import stored
 
 PARKED = "event.parked"
+OF_JOBS = ("lifecycle", "status")
+"""What an event of a job tells besides; an owner's own event has neither."""
+KEPT = ("name", "kind", "owner", "event_id", "body", *OF_JOBS)
 NOT_THE_EVENTS_FAULT = {"AuthorizationError", "AccessDenied", "AccessDeniedException", "NotFound"}
 """A policy or topic that is amiss: every event would be refused alike, so they wait until it is mended."""
 
@@ -68,6 +71,7 @@ def publish(item: dict[str, Any]) -> None:
 
 def send(item: dict[str, Any], topic: str) -> None:
     attributes = {"event_type": item["name"], "kind": item["kind"], "owner": item["owner"]}
+    attributes |= {key: item[key] for key in OF_JOBS if key in item}
     dependencies().sns.publish(
         TopicArn=topic,
         Message=item["body"],
@@ -82,7 +86,7 @@ def park(item: dict[str, Any], error: Exception) -> None:
     The operators are told: nothing else would show that an event is missing.
     """
     logger.error("event parked", event_id=item["event_id"], reason=aws.code(error))
-    facts = {key: value for key, value in item.items() if key in ("name", "kind", "owner", "event_id", "body")}
+    facts = {key: value for key, value in item.items() if key in KEPT}
     dependencies().parked.put(f"parked/{item['event_id']}.json", json.dumps(facts).encode())
     alert = json.dumps({"event": PARKED, "event_id": item["event_id"], "reason": aws.code(error)})
     try:

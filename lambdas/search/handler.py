@@ -13,9 +13,9 @@ from core import clients, embedding, settings
 from core.blobs import Blobs
 from core.documents.catalog import Catalog
 from core.http import answer, caller, resolver
-from core.models import SearchAnswer, SearchRequest
 from core.search import Filter, search
 from core.vectors import ObjectVectors
+from kinds.document.models import SearchAnswer, SearchRequest
 
 router = Router()
 

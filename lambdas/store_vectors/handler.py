@@ -11,7 +11,8 @@ from core.blobs import Blobs
 from core.documents.catalog import Catalog
 from core.errors import CountMismatch, JobFailure, Superseded
 from core.jobs import Job, JobStore, begin, step
-from core.vectors import ObjectVectors, Version
+from core.vectors import ObjectVectors
+from kinds.document.kind import DOCUMENT, version_of
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def dependencies() -> Dependencies:
 @aws.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
     jobs, vectors = dependencies().jobs, dependencies().vectors
-    job = jobs.apply(event["job_id"], begin(stage="store", lease=event["execution"]))
-    count = vectors.count(Version(job.owner, job.document_id, job.document_version))
+    job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="store", lease=event["execution"]))
+    count = vectors.count(version_of(job))
     if count != event["chunks"]:
         raise _reason(job, event["chunks"], count)
     done = step(verb="embedded", lease=event["execution"], next_stage="notify", vectors=count, index=vectors.index)
@@ -56,6 +57,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
 
 def _reason(job: Job, chunks: int, vectors: int) -> JobFailure:
     """What is newer may have come first, and the clean-up after it takes the vectors of all that is older."""
-    if dependencies().catalog.is_outdated(job.owner, job.document_id, job.document_version):
+    made = version_of(job)
+    if dependencies().catalog.is_outdated(made.owner, made.document_id, made.version):
         return Superseded("A newer version of this document was indexed first.")
     return CountMismatch(f"{chunks} chunks, but {vectors} vectors.")

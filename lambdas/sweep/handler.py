@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,9 @@ from botocore.exceptions import ClientError
 from core import aws, clients, settings
 from core.batch import bury, carrying_on
 from core.errors import NotFound, Unavailable
-from core.jobs import JobStore, fail
+from core.jobs import JobStore, Kind, fail
 from core.log import logger
+from kinds import KINDS
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
+    kinds: Mapping[str, Kind]
     jobs: JobStore
     states: Any
     sqs: Any
@@ -35,6 +38,7 @@ class Dependencies:
 def dependencies() -> Dependencies:
     config, dynamodb = settings.load(Settings), clients.dynamodb()
     return Dependencies(
+        KINDS,
         JobStore(dynamodb, config.jobs_table),
         clients.client("stepfunctions"),
         clients.client("sqs"),
@@ -48,7 +52,7 @@ def handler(event: dict[str, Any], context: Any) -> None:
         end_overdue_jobs()
     for queue_url, handle in (
         (config.indexing_dlq_url, never_started),
-        (config.embedding_dlq_url, never_embedded),
+        (config.embedding_dlq_url, never_worked),
     ):
         with carrying_on(queue=queue_url):
             bury(dependencies().sqs, queue_url, handle)
@@ -67,24 +71,21 @@ def end_overdue_jobs() -> None:
 def never_started(body: str) -> bool:
     """A job that could not be started ends; a clean-up that failed stays, to be redriven."""
     message = json.loads(body)
-    if message["event"] != "document.uploaded":
-        # what removes a deleted document belongs to no job
+    if message["event"] not in {kind.first_name for kind in dependencies().kinds.values()}:
+        # what a kind's own route has sent belongs to no job
         logger.error("clean-up failed too often", job_id=message.get("job_id"), event_name=message["event"])
         return False
-    end = fail(code="not_started", message="The job could not be started. Retry it.")
-    try:
-        dependencies().jobs.apply(message["job_id"], end)
-    except NotFound:
-        logger.warning("job has expired", job_id=message["job_id"])
+    _fail(message["job_id"], "not_started", "The job could not be started. Retry it.")
     return True
 
 
-def never_embedded(body: str) -> bool:
-    """The state machine is told, and its Catch ends the job."""
+def never_worked(body: str) -> bool:
+    """A state machine is told, and its Catch ends the job; a job that a worker runs ends at once."""
     task = json.loads(body)
-    cause = json.dumps(
-        {"errorMessage": "The embedding worker failed too often.", "errorType": Unavailable.__name__}
-    )
+    if "task_token" not in task:
+        _fail(task["job_id"], "attempts_exhausted", "The worker failed too often. Retry the job.")
+        return True
+    cause = json.dumps({"errorMessage": "The worker failed too often.", "errorType": Unavailable.__name__})
     try:
         dependencies().states.send_task_failure(
             taskToken=task["task_token"], error=Unavailable.__name__, cause=cause
@@ -93,3 +94,10 @@ def never_embedded(body: str) -> bool:
         if aws.code(error) not in aws.TOKEN_GONE:
             raise
     return True
+
+
+def _fail(job_id: str, code: str, message: str) -> None:
+    try:
+        dependencies().jobs.apply(job_id, fail(code=code, message=message))
+    except NotFound:
+        logger.warning("job has expired", job_id=job_id)

@@ -11,6 +11,7 @@ from core.blobs import Blobs, work_folder
 from core.documents.parse import Limits, parse
 from core.errors import DocumentTooLarge, JobClosed
 from core.jobs import JobStore, begin
+from kinds.document.kind import DOCUMENT
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def dependencies() -> Dependencies:
 @aws.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     jobs, blobs, limits = dependencies().jobs, dependencies().blobs, dependencies().limits
-    job = jobs.apply(event["job_id"], begin(stage="validate", lease=event["execution"]))
+    job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="validate", lease=event["execution"]))
     data = blobs.get(event["source_key"], etag=job.input.get("etag"), max_bytes=limits.max_bytes + 1)
     if len(data) > limits.max_bytes:
         raise DocumentTooLarge(f"The document is larger than {limits.max_bytes} bytes.")

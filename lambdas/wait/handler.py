@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
@@ -98,6 +98,7 @@ Prefer = Annotated[str | None, Header(description="wait=N, as an alternative to 
 Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of what you know")]
 After = Annotated[int, Query(ge=0, description="The sequence of the last event that you know")]
 Accept = Annotated[str, Header(description="text/event-stream for server-sent events")]
+Named = Annotated[Literal["message"] | None, Query(description="Name every server-sent event `message`")]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Sent by EventSource, like ?after=")]
 STATUS: dict[int, OpenAPIResponse] = {
     200: {"description": "The status", "content": {"application/json": {"model": JobStatus}}},
@@ -137,9 +138,10 @@ def events(
     after: After = 0,
     accept: Accept = "",
     last_event_id: LastEventId = None,
+    event: Named = None,
 ) -> Response[EventLog | str]:
     """As JSON, or (`Accept: text/event-stream`) as server-sent events, held open until there is one."""
-    return _events(_owned(job_id).job, after, accept, last_event_id)
+    return _events(_owned(job_id).job, after, accept, last_event_id, event)
 
 
 @router.get(
@@ -150,8 +152,9 @@ def follow_events(
     after: After = 0,
     accept: Accept = "",
     last_event_id: LastEventId = None,
+    event: Named = None,
 ) -> Response[EventLog | str]:
-    return _events(_linked(token).job, after, accept, last_event_id)
+    return _events(_linked(token).job, after, accept, last_event_id, event)
 
 
 def _owned(job_id: str) -> Snapshot:
@@ -185,7 +188,7 @@ def _status(
     return answer(views.small(snapshot, history), headers=headers)
 
 
-def _events(job: Job, after: int, accept: str, last_event_id: str | None) -> Response[Any]:
+def _events(job: Job, after: int, accept: str, last_event_id: str | None, named: str | None) -> Response[Any]:
     if stream.CONTENT_TYPE not in accept.lower():
         log = dependencies().jobs.events(job.job_id, after=after, limit=MAX_EVENTS)
         return answer({"events": [json.loads(event.body) for event in log]})
@@ -201,7 +204,7 @@ def _events(job: Job, after: int, accept: str, last_event_id: str | None) -> Res
     return Response(
         status_code=200,
         content_type=f"{stream.CONTENT_TYPE}; charset=utf-8",
-        body=stream.encode(log),
+        body=stream.encode(log, named=named),
         headers={"Cache-Control": "no-store"},
     )
 

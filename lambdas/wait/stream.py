@@ -23,17 +23,20 @@ def sequence_of(last_event_id: str | None) -> int:
     return int(text) if _SEQUENCE.fullmatch(text) else 0
 
 
-def encode(log: Sequence[Event]) -> str:
-    """These events, and after a job's last one an `end` that has no id: who comes back then is answered 204."""
+def encode(log: Sequence[Event], *, named: str | None = None) -> str:
+    """These events, and after a job's last one an `end` that has no id: who comes back then is answered 204.
+
+    `named`: what all are called in place of their own names. There is no `end` then: the last one says it itself.
+    """
     if not log:
         return f"retry: {RETRY_MILLISECONDS}\n: nothing yet\n\n"
-    blocks = [_block(event) for event in log]
+    blocks = [_block(event, named or event.name) for event in log]
     status = log[-1].final_status
-    if status:
+    if status and not named:
         blocks.append(f"event: end\ndata: {json.dumps({'status': status})}\n\n")
     return f"retry: {RETRY_MILLISECONDS}\n\n" + "".join(blocks)
 
 
-def _block(event: Event) -> str:
+def _block(event: Event, name: str) -> str:
     """A payload is JSON in one line, so it is one data field."""
-    return f"id: {event.sequence}\nevent: {event.name}\ndata: {event.body}\n\n"
+    return f"id: {event.sequence}\nevent: {name}\ndata: {event.body}\n\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
@@ -39,13 +41,14 @@ class FanOut(Construct):
             )
         )
 
-    def subscribe(self, target: JobQueue, *, event_types: tuple[str, ...] = ()) -> None:
-        """Deliver events of these types (all, if none is named) to the queue, raw; failures go to its DLQ."""
-        policy = (
-            {"event_type": sns.SubscriptionFilter.string_filter(allowlist=list(event_types))}
-            if event_types
-            else None
-        )
+    def subscribe(self, target: JobQueue, *, event_types: Sequence[str] | None = None) -> None:
+        """Deliver events of these types, or all, to the queue, raw; failures go to its DLQ."""
+        if event_types is None:
+            policy = None
+        elif not event_types:
+            return
+        else:
+            policy = {"event_type": sns.SubscriptionFilter.string_filter(allowlist=list(event_types))}
         self.events.add_subscription(
             subscriptions.SqsSubscription(
                 target.queue,

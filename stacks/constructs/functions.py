@@ -33,7 +33,8 @@ class Functions(Construct):
 
     def create(
         self,
-        name: str,
+        construct_id: str,
+        handler: str,
         *,
         timeout: Duration,
         memory_mb: int = 512,
@@ -42,11 +43,11 @@ class Functions(Construct):
         retries: int | None = None,
         recursive_loop: lambda_.RecursiveLoop | None = None,
     ) -> lambda_.Function:
-        """Make function `name`, whose handler is `lambdas/<name>/handler.py`.
+        """Make a function whose handler is `lambdas/<handler>/handler.py`, such as `kinds/document/search`.
 
+        A file may move without becoming another function: the construct's id stays.
         `retries`: after a failed asynchronous call (Lambda's default is two); 0 for what a schedule calls anyway.
         """
-        construct_id = "".join(part.capitalize() for part in name.split("_"))
         log_group = logs.LogGroup(
             self,
             f"{construct_id}Logs",
@@ -61,13 +62,13 @@ class Functions(Construct):
             runtime=self._runtime,
             architecture=self._architecture,
             code=self._code,
-            handler=f"{name}.handler.handler",
+            handler=f"{handler.replace('/', '.')}.handler.handler",
             role=role,
             log_group=log_group,
             tracing=lambda_.Tracing.ACTIVE,
             timeout=timeout,
             memory_size=memory_mb,
-            environment=self._common_environment(name) | (environment or {}),
+            environment=self._common_environment(handler.rpartition("/")[2]) | (environment or {}),
             layers=[self._layer(layer) for layer in ("base", *layers)] if self._config.layers else None,
             retry_attempts=retries,
             recursive_loop=recursive_loop,

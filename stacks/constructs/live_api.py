@@ -46,13 +46,13 @@ class LiveApi(Construct):
         stage.node.add_dependency(*self._routes())  # an API without routes cannot be deployed
 
     def _live(self) -> lambda_.Function:
-        live = self._speaker("live", timeout=Duration.seconds(29))
+        live = self._speaker("Live", "live", timeout=Duration.seconds(29))
         self._storage.jobs.grant(live, *table_actions("GetItem", "PutItem", "DeleteItem", "Query"))
         return live
 
     def _push(self) -> lambda_.Function:
         """The stream's second reader, and it can have no third. What it misses, the next event makes up for."""
-        push = self._speaker("live_push", timeout=Duration.minutes(1), memory_mb=1024)
+        push = self._speaker("LivePush", "live_push", timeout=Duration.minutes(1), memory_mb=1024)
         self._storage.jobs.grant(
             push, *table_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
         )
@@ -70,14 +70,15 @@ class LiveApi(Construct):
         return push
 
     def _ping(self) -> lambda_.Function:
-        ping = self._speaker("live_ping", timeout=Duration.seconds(58), retries=0)
+        ping = self._speaker("LivePing", "live_ping", timeout=Duration.seconds(58), retries=0)
         self._storage.jobs.grant(ping, *table_actions("DeleteItem", "Query"))
         call_every(self, "Pings", PING_EVERY, ping)
         return ping
 
-    def _speaker(self, name: str, **options: object) -> lambda_.Function:
+    def _speaker(self, construct_id: str, handler: str, **options: object) -> lambda_.Function:
         function = self._functions.create(
-            name,
+            construct_id,
+            handler,
             environment={"JOBS_TABLE": self._storage.jobs.table_name, "LIVE_URL": self.url},
             **options,  # type: ignore[arg-type]
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from aws_cdk import Duration
 from aws_cdk import aws_apigateway as apigateway
@@ -25,14 +26,17 @@ GATEWAY_PROBLEMS = {
     ),
     "ACCESS_DENIED": (403, "forbidden", "This key may not make this call."),
     "THROTTLED": (429, "throttled", "Too many requests. Wait a second, then try again more slowly."),
-    "REQUEST_TOO_LARGE": (413, "payload_too_large", "Send the document through POST /uploads instead."),
+    "REQUEST_TOO_LARGE": (413, "payload_too_large", "Send what is large through POST /uploads instead."),
     "MISSING_AUTHENTICATION_TOKEN": (404, "not_found", "There is nothing at this path; see /openapi.json."),
     "INTEGRATION_TIMEOUT": (504, "timeout", "The answer took too long. Try again."),
 }
 
 
 class RestApi(Construct):
-    """`api` answers everything but what holds a request open (`wait`) and what loads a model (`search`)."""
+    """`api` answers everything but what holds a request open (`wait`) and paths that have a function of their own.
+
+    `routes`: those functions, by the first part of the path.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class RestApi(Construct):
         authorizer: lambda_.Function,
         api: lambda_.Function,
         wait: lambda_.Function,
-        search: lambda_.Function,
+        routes: Mapping[str, lambda_.Function],
         logs: GatewayLogs,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -65,7 +69,7 @@ class RestApi(Construct):
         )
         logs.allow(self.rest_api.deployment_stage)
         self._answer_errors_as_problems(config)
-        self._route(api, wait, search)
+        self._route(api, wait, routes)
 
     def _stage(self, config: Config, logs: GatewayLogs) -> apigateway.StageOptions:
         return apigateway.StageOptions(
@@ -104,11 +108,11 @@ class RestApi(Construct):
             templates={"application/json": template, PROBLEM_JSON: template},
         )
 
-    def _route(self, api: lambda_.Function, wait: lambda_.Function, search: lambda_.Function) -> None:
+    def _route(
+        self, api: lambda_.Function, wait: lambda_.Function, routes: Mapping[str, lambda_.Function]
+    ) -> None:
         """Literal resources hide a greedy parent, so each level under them says where the rest goes."""
-        to_api, to_wait, to_search = (
-            apigateway.LambdaIntegration(f, allow_test_invoke=False) for f in (api, wait, search)
-        )
+        to_api, to_wait = _integration(api), _integration(wait)
         root = self.rest_api.root
         jobs = root.add_resource("jobs")
         job = jobs.add_resource("{job_id}")
@@ -123,7 +127,8 @@ class RestApi(Construct):
         link = root.add_resource("follow").add_resource("{token}")
         for name in LINKS:  # the token is the key
             link.add_resource(name).add_method("GET", to_wait)
-        self._method(root.add_resource("search"), "ANY", to_search)
+        for path, function in routes.items():
+            self._method(root.add_resource(path), "ANY", _integration(function))
         for path in OPEN_PATHS:
             root.add_resource(path).add_method("GET", to_api)
 
@@ -136,6 +141,10 @@ class RestApi(Construct):
             authorizer=self._authorizer,
             authorization_type=apigateway.AuthorizationType.CUSTOM,
         )
+
+
+def _integration(function: lambda_.Function) -> apigateway.LambdaIntegration:
+    return apigateway.LambdaIntegration(function, allow_test_invoke=False)
 
 
 _ACCESS_LOG = {

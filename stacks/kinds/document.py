@@ -1,124 +1,95 @@
-"""The document state machine and its stage workers; its embedding queue is one global limit on the model."""
+"""Documents: Validate ▸ Chunk ▸ Embed (Map over the queue) ▸ Store, and the search for what came of it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
-from aws_cdk import aws_stepfunctions as sfn
-from constructs import Construct
+from aws_cdk import aws_lambda as lambda_
 
 from stacks.config import Config
-from stacks.constructs.functions import Functions, log_retention
-from stacks.constructs.job_queue import JobQueue
-from stacks.storage import StorageStack
-
-DEFINITION = Path("statemachines/document.asl.json")
+from stacks.kinds.base import KindConstruct
 
 
-class DocumentPipeline(Construct):
-    """Validate ▸ Chunk ▸ Embed (Map over the queue) ▸ Store ▸ NotifySuccess; any error ▸ NotifyFailure."""
+class DocumentConstruct(KindConstruct):
+    """The functions of its stages, and the search. Embedding is done by the worker that all kinds share."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        config: Config,
-        functions: Functions,
-        storage: StorageStack,
-    ) -> None:
-        super().__init__(scope, construct_id)
-        stage = {"JOBS_TABLE": storage.jobs.table_name, "DATA_BUCKET": storage.data.bucket_name}
-        self.validate = functions.create(
-            "validate_document",
-            # reading, parsing within its own limit, and writing
-            timeout=Duration.seconds(config.parse_timeout_seconds + 60),
-            memory_mb=max(1024, config.parse_memory_mb + 512),
-            layers=("documents",),
-            environment=stage
-            | {
-                "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
-                "MAX_CHARACTERS": str(config.max_characters),
-                "PARSE_TIMEOUT_SECONDS": str(config.parse_timeout_seconds),
-                "PARSE_MEMORY_MB": str(config.parse_memory_mb),
-            },
-        )
-        self.chunk = functions.create(
-            "chunk_document",
-            timeout=Duration.minutes(5),
-            memory_mb=1024,
-            environment=stage
-            | {
-                "CHUNK_SIZE": str(config.chunk_size),
-                "CHUNK_OVERLAP": str(config.chunk_overlap),
-                "CHUNKS_PER_BATCH": str(config.chunks_per_batch),
-            },
-        )
-        self.embed = functions.create(
-            "embed_chunks",
-            timeout=Duration.minutes(5),
-            memory_mb=1024,
-            environment=stage | embedding_environment(config),
-        )
-        self.store = functions.create(
-            "store_vectors",
-            timeout=Duration.minutes(5),
-            environment=stage | embedding_environment(config),
-        )
-        self.finish = functions.create(
-            "finish_job", timeout=Duration.seconds(30), environment={"JOBS_TABLE": storage.jobs.table_name}
-        )
-        self.embedding = JobQueue(
-            self, "Embedding", worker=self.embed, batch_size=1, max_concurrency=config.embedding_concurrency
-        )
-        self.embed.add_environment("EMBEDDING_QUEUE_URL", self.embedding.queue.queue_url)
-        self.state_machine = self._state_machine(config)
-        self._grant(storage)
-
-    def _state_machine(self, config: Config) -> sfn.StateMachine:
-        machine = sfn.StateMachine(
-            self,
-            "Machine",
-            # from_string keeps the definition in the template, where tests can read it
-            definition_body=sfn.DefinitionBody.from_string(DEFINITION.read_text(encoding="utf-8")),
-            definition_substitutions={
-                "Partition": Stack.of(self).partition,
-                "ValidateDocument": self.validate.function_arn,
-                "ChunkDocument": self.chunk.function_arn,
-                "StoreVectors": self.store.function_arn,
-                "FinishJob": self.finish.function_arn,
-                "EmbeddingQueueUrl": self.embedding.queue.queue_url,
-            },
-            tracing_enabled=True,
-            logs=sfn.LogOptions(
-                destination=logs.LogGroup(
-                    self,
-                    "MachineLogs",
-                    retention=log_retention(config),
-                    removal_policy=RemovalPolicy.DESTROY,
-                ),
-                level=sfn.LogLevel.ALL,
-                include_execution_data=False,
+    def tasks(self) -> Mapping[str, lambda_.Function]:
+        config, embedding = self.shared.config, embedding_environment(self.shared.config)
+        work = ("work/",)
+        return {
+            "ValidateDocument": self.function(
+                "ValidateDocument",
+                "validate_document",
+                # reading, parsing within its own limit, and writing
+                timeout=Duration.seconds(config.parse_timeout_seconds + 60),
+                memory_mb=max(1024, config.parse_memory_mb + 512),
+                layers=("documents",),
+                environment={
+                    "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
+                    "MAX_CHARACTERS": str(config.max_characters),
+                    "PARSE_TIMEOUT_SECONDS": str(config.parse_timeout_seconds),
+                    "PARSE_MEMORY_MB": str(config.parse_memory_mb),
+                },
+                read=("inputs/", "uploads/"),
+                write=work,
             ),
-        )
-        for function in (self.validate, self.chunk, self.store, self.finish):
-            function.grant_invoke_latest_version(machine)
-        self.embedding.queue.grant_send_messages(machine)
-        return machine
+            "ChunkDocument": self.function(
+                "ChunkDocument",
+                "chunk_document",
+                timeout=Duration.minutes(5),
+                environment={
+                    "CHUNK_SIZE": str(config.chunk_size),
+                    "CHUNK_OVERLAP": str(config.chunk_overlap),
+                    "CHUNKS_PER_BATCH": str(config.chunks_per_batch),
+                },
+                read=work,
+                write=work,
+            ),
+            "StoreVectors": self.function(
+                "StoreVectors",
+                "store_vectors",
+                timeout=Duration.minutes(5),
+                memory_mb=512,
+                environment=embedding,
+                read=(),
+                write=(),
+                delete=(),
+            ),
+        }
 
-    def _grant(self, storage: StorageStack) -> None:
-        for function in (self.validate, self.chunk, self.embed, self.store, self.finish):
-            storage.jobs.grant_read_write_data(function)
-        storage.grant_objects(self.validate, read=("inputs/", "uploads/"), write=("work/",), delete=("work/",))
-        storage.grant_objects(self.chunk, read=("work/",), write=("work/",), delete=("work/",))
-        storage.grant_objects(
-            self.embed, read=("work/", "vectors/"), write=("work/", "vectors/"), delete=("work/", "vectors/")
+    def grant(self) -> None:
+        """Vectors are written by the worker, and removed by whoever cleans up."""
+        shared, vectors = self.shared, ("vectors/",)
+        for name, value in embedding_environment(shared.config).items():
+            shared.worker.add_environment(name, value)
+        shared.storage.grant_objects(shared.worker, read=vectors, write=vectors, delete=vectors)
+        shared.storage.grant_objects(shared.start, delete=vectors)
+        search = self._search()
+        self.routes["search"] = search
+        for function in (search, shared.worker):
+            for statement in model_access(shared.config, Stack.of(self)):
+                function.add_to_role_policy(statement)
+
+    def _search(self) -> lambda_.Function:
+        config, storage = self.shared.config, self.shared.storage
+        search = self.shared.functions.create(
+            "Search",
+            "search",
+            timeout=Duration.seconds(29),
+            memory_mb=1769,  # one whole vCPU: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
+            layers=("vectors",),
+            environment=embedding_environment(config)
+            | {
+                "JOBS_TABLE": storage.jobs.table_name,
+                "DATA_BUCKET": storage.data.bucket_name,
+                "CORS_ORIGINS": ",".join(config.cors_origins),
+            },
         )
-        storage.grant_objects(self.store)
-        self.state_machine.grant_task_response(self.embed)
+        storage.jobs.grant_read_data(search)
+        storage.grant_objects(search, read=("vectors/",))
+        return search
 
 
 def embedding_environment(config: Config) -> dict[str, str]:

@@ -34,7 +34,7 @@ from tests.support.live import text_of
 
 HOST = "127.0.0.1"
 WAYS = ("websocket", "sse", "long_poll", "poll")
-SHORT_OF_A_LOG = 1200  # bytes: less than any way takes to tell of a whole job
+SHORT_OF_A_LOG = 700  # bytes: less than any way takes to tell of a whole job
 SOCKETS, GONE, EVENTS, PACE_SECONDS = 200, 10, 10, 0.5
 Told = list[tuple[int, str, str]]
 

@@ -127,7 +127,8 @@ class TestFanOut:
         assert [event["event"] for event in service.published("ErrorAlertsTopic")] == ["document.failed"]
 
     def test_a_subscriber_of_ones_own_can_filter(self, service: Service, heard: Any, alerts: Any) -> None:
-        """Messages carry the stored bytes, and kind, type and owner as attributes."""
+        """Messages carry the stored bytes, and as attributes kind, type, owner, and how the job stands."""
+        ends = ("document.indexed", "document.failed")
         service.submit("é", document_id="día")
         service.submit(" ")
         service.cloud.settle(within=60)
@@ -137,7 +138,14 @@ class TestFanOut:
         for message in messages:
             event = json.loads(message["Body"])
             attributes = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
-            assert attributes == {"event_type": event["event"], "kind": "document", "owner": "ana"}
+            lifecycle = "ended" if event["event"] in ends else "progress"
+            assert attributes == {
+                "event_type": event["event"],
+                "kind": "document",
+                "owner": "ana",
+                "lifecycle": "submitted" if event["sequence"] == 1 else lifecycle,
+                "status": event["status"],
+            }
         (alert,) = alerts()
         assert json.loads(alert["Body"])["event"] == "document.failed"
         assert alert["Body"] in [message["Body"] for message in messages]

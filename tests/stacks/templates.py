@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.deployment import PSEUDO_PARAMETERS, construct_paths, stacks
-from tests.support.template import Resolver
+from tests.support.template import Resolver, folder
 
 Template = dict[str, Any]
 Properties = dict[str, Any]
@@ -74,7 +74,7 @@ class Assembly:
     def functions(self) -> dict[str, Resource]:
         """By the name of the handler's folder."""
         functions = self.of("AWS::Lambda::Function")
-        return {function.properties["Handler"].split(".")[0]: function for function in functions}
+        return {folder(function.properties["Handler"]): function for function in functions}
 
     def _resolve(self, template: Template, paths: dict[str, str]) -> None:
         def name(logical_id: str) -> str:

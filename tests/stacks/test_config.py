@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.config import Config, ConfigError
+from tests.stacks.rules import LEFT_FOR_THE_API, SMALLEST_ACCOUNT
 
 ROOT = Path(__file__).parents[2]
 CONTEXT = json.loads((ROOT / "cdk.json").read_text())["context"]
@@ -22,6 +23,8 @@ INTEGERS = sorted(field.name for field in fields(Config) if field.type == "int")
 BOOLEANS = sorted(field.name for field in fields(Config) if field.type == "bool")
 LISTS = sorted(field.name for field in fields(Config) if str(field.type).startswith("tuple"))
 TEXTS = sorted(field.name for field in fields(Config) if field.type == "str")
+QUEUES = ("indexing", "embedding", "notify", "webhooks")
+LIMITS = {"account_concurrency"}  # turns nothing: other knobs are held against it
 
 
 def config(**changes: Any) -> Config:
@@ -60,7 +63,7 @@ def test_every_knob_is_explained_with_its_default() -> None:
 
 
 def test_every_knob_turns_something() -> None:
-    """Each field is read somewhere in the stacks: a knob that does nothing would be a lie."""
+    """Each field is read somewhere in the stacks, or limits others: a knob that does nothing would be a lie."""
     read = {
         node.attr
         for path in (ROOT / "stacks").rglob("*.py")
@@ -68,7 +71,7 @@ def test_every_knob_turns_something() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and "config" in ast.unparse(node.value)
     }
-    assert set(KNOBS) - read == set()
+    assert set(KNOBS) - read == LIMITS
 
 
 def test_it_cannot_be_changed() -> None:
@@ -124,6 +127,7 @@ BOUNDS = {
     "chunk_size": (20, 20_000),
     "chunk_overlap": (0, 10_000),
     "chunks_per_batch": (1, 500),
+    "account_concurrency": (10, 100_000),
     "indexing_concurrency": (2, 1000),
     "embedding_concurrency": (2, 1000),
     "notify_concurrency": (2, 1000),
@@ -145,6 +149,7 @@ WITH: dict[tuple[str, int], dict[str, Any]] = {
     ("chunk_size", 20): {"chunk_overlap": 0},
     ("chunk_overlap", 10_000): {"chunk_size": 20_000},
     ("delivery_retention_days", 1): {"webhook_schedule_seconds": [0, 60]},
+    **{(f"{queue}_concurrency", 1000): {"account_concurrency": 1008} for queue in QUEUES},
 }
 
 
@@ -203,6 +208,8 @@ def test_words_are_chosen_from_a_list(key: str, value: str) -> None:
         ("alert_email", {"alert_email": "a@b c@d"}),
         ("job_retention_days", {"job_retention_days": 1, "job_deadline_minutes": 1440}),
         ("file_retention_days", {"file_retention_days": 2, "job_deadline_minutes": 2880}),
+        *(("account_concurrency", {f"{queue}_concurrency": 3}) for queue in QUEUES),
+        ("account_concurrency", {"account_concurrency": 1007, "embedding_concurrency": 1000}),
     ],
 )
 def test_what_cannot_work_is_refused(key: str, changes: dict[str, Any]) -> None:
@@ -271,6 +278,25 @@ def test_a_delivery_is_kept_until_its_last_attempt(schedule: list[int], days: in
         assert config(**changes).webhook_schedule_seconds == tuple(schedule)
     else:
         assert refused(**changes).startswith(f"webhook_schedule_seconds: {sum(schedule)} s in all ")
+
+
+@given(workers=st.lists(st.integers(2, 20), min_size=4, max_size=4), account=st.integers(10, 90))
+def test_workers_leave_room_for_the_api(workers: list[int], account: int) -> None:
+    """All workers at once, the publisher, and one function that answers the API, fit in the account's limit."""
+    changes = {f"{queue}_concurrency": number for queue, number in zip(QUEUES, workers, strict=True)}
+    needed = sum(workers) + 1 + LEFT_FOR_THE_API
+    if needed <= account:
+        assert config(**changes, account_concurrency=account).account_concurrency == account
+    else:
+        message = refused(**changes, account_concurrency=account)
+        assert message.startswith(f"account_concurrency: the account runs {account} functions at a time")
+        assert f"+ 2 for the publisher and the API are {needed}; " in message
+        assert all(f"{key} {number}" in message for key, number in changes.items())
+
+
+def test_an_account_is_taken_for_a_new_one() -> None:
+    """The default is the smallest limit that AWS gives, for which test_messaging.py judges the template."""
+    assert config().account_concurrency == SMALLEST_ACCOUNT
 
 
 def test_the_schedule_is_that_of_three_days() -> None:

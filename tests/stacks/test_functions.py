@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from api.handler import router as open_routes
-from core import events
 from core.webhooks import deliveries
 from embed_chunks import handler as embed_chunks
-from indexing import handler as indexing
+from kinds.document import embedding
 from tests.stacks.templates import ARN, Assembly, Resource
 from webhook_sender import handler as webhook_sender
 from webhook_waker import handler as webhook_waker
@@ -113,17 +112,8 @@ def test_a_claim_outlives_its_sender(app: Assembly) -> None:
 
 
 def test_the_embedder_has_time_left_to_write_down(app: Assembly) -> None:
-    """What `embed_chunks` reserves to keep what was paid for is a small part of its timeout."""
-    assert app.functions()["embed_chunks"].properties["Timeout"] >= embed_chunks.RESERVE_SECONDS * 5
-
-
-def test_indexing_hears_what_it_reacts_to(app: Assembly) -> None:
-    """The subscription's filter lets through the events that `indexing` knows, and no others."""
-    filters = [s.properties.get("FilterPolicy") for s in app.of("AWS::SNS::Subscription")]
-    (indexed,) = [policy for policy in filters if policy]
-    assert sorted(indexed) == ["event_type"]
-    assert sorted(indexed["event_type"]) == sorted(indexing.REACTIONS)
-    assert set(indexed["event_type"]) <= set(events.names("document"))
+    """What is reserved to keep what was paid for is a small part of the worker's timeout."""
+    assert app.functions()["embed_chunks"].properties["Timeout"] >= embedding.RESERVE_SECONDS * 5
 
 
 def test_what_holds_a_request_open_is_shorter_than_the_gateway(app: Assembly) -> None:

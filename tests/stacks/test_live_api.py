@@ -128,17 +128,17 @@ def test_the_account_may_write_logs(service: Template) -> None:
         assert (kept["DeletionPolicy"], kept["UpdateReplacePolicy"]) == ("Retain", "Retain")
 
 
-def test_the_setting_can_be_left_alone(app: Assembly, without_role: Assembly) -> None:
+def test_the_setting_can_be_left_alone(whole: Assembly, without_role: Assembly) -> None:
     """With `api_log_role: false` there is neither setting nor role, and the rest is the same."""
     assert without_role.of("AWS::ApiGateway::Account") == []
     names = {
         name: {resource.name for resource in assembly.resources}
-        for name, assembly in (("with", app), ("without", without_role))
+        for name, assembly in (("with", whole), ("without", without_role))
     }
     assert names["with"] - names["without"] == {"GatewayLogs/Role", "GatewayLogs/Account"}
     assert names["without"] <= names["with"]
     for kind in (f"{V2}::Stage", "AWS::ApiGateway::Stage"):
-        assert only(without_role, kind) == only(app, kind)
+        assert only(without_role, kind) == only(whole, kind)
 
 
 def test_logs_go_with_the_stack(service: Template) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.stacks.machines import RUN_BY_MACHINES, machines
 from tests.stacks.templates import ARN, Assembly, Resource, as_list, statements
 
 Grants = dict[str, set[str]]
-MACHINE = "state machine"
+MACHINES = tuple(f"{kind} machine" for kind in RUN_BY_MACHINES)
 EXPECTED = json.loads(Path(__file__).with_name("permissions.json").read_text())
 WRITES_TO_TABLES = {"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}
 
@@ -22,30 +23,31 @@ WRITES_TO_TABLES = {"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteI
 # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazondynamodb.html
 # https://docs.aws.amazon.com/step-functions/latest/dg/cw-logs.html#cloudwatch-iam-policy
 TRACING = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
+OF_A_MACHINE = {
+    *("xray:GetSamplingRules", "xray:GetSamplingTargets"),
+    *("logs:CreateLogDelivery", "logs:GetLogDelivery", "logs:UpdateLogDelivery", "logs:DeleteLogDelivery"),
+    *("logs:ListLogDeliveries", "logs:PutResourcePolicy", "logs:DescribeResourcePolicies"),
+    "logs:DescribeLogGroups",
+}
 WITHOUT_RESOURCE = {
-    "publisher": {"dynamodb:ListStreams"},
-    "live_push": {"dynamodb:ListStreams"},
-    MACHINE: {
-        *("xray:GetSamplingRules", "xray:GetSamplingTargets"),
-        *("logs:CreateLogDelivery", "logs:GetLogDelivery", "logs:UpdateLogDelivery", "logs:DeleteLogDelivery"),
-        *("logs:ListLogDeliveries", "logs:PutResourcePolicy", "logs:DescribeResourcePolicies"),
-        "logs:DescribeLogGroups",
-    },
+    **{name: {"dynamodb:ListStreams"} for name in ("publisher", "live_push")},
+    **dict.fromkeys(MACHINES, OF_A_MACHINE),
 }
 
 
 def roles(app: Assembly) -> dict[str, str]:
-    """Name of the role by function; the state machine's is there too."""
+    """Name of the role by function; those of the state machines are there too."""
     of_functions = {name: f.properties["Role"] for name, f in app.functions().items()}
-    (machine,) = app.of("AWS::StepFunctions::StateMachine")
-    return {k: v.removeprefix(ARN) for k, v in (of_functions | {MACHINE: machine.properties["RoleArn"]}).items()}
+    of_machines = {f"{kind} machine": m.resource.properties["RoleArn"] for kind, m in machines(app).items()}
+    return {holder: role.removeprefix(ARN) for holder, role in (of_functions | of_machines).items()}
 
 
 def grants(app: Assembly, holder: str) -> Grants:
     """Actions by resource, of every policy that the holder's role has."""
     found: Grants = defaultdict(set)
+    role = roles(app)[holder]
     for policy in app.of("AWS::IAM::Policy"):
-        if roles(app)[holder] in policy.properties["Roles"]:
+        if role in policy.properties["Roles"]:
             for statement in statements(policy.properties):
                 assert statement["Effect"] == "Allow"
                 for resource in as_list(statement["Resource"]):
@@ -70,7 +72,7 @@ def specific(app: Assembly, holder: str) -> Grants:
     """Without what every function has: its own log group, and tracing."""
     found = grants(app, holder)
     found.pop("*")
-    if holder != MACHINE:
+    if holder not in MACHINES:
         assert found.pop(f"{app.functions()[holder].name}Logs") == {"logs:CreateLogStream", "logs:PutLogEvents"}
     return found
 
@@ -119,9 +121,9 @@ def test_no_resource_is_a_pattern_but_below_a_name(app: Assembly) -> None:
     """Objects below a prefix, a table's indexes, a machine's executions; never a whole bucket or account."""
     patterns = {r for granted in all_grants(app).values() for r in granted if "*" in r and r != "*"}
     assert {pattern.replace("/*", "").replace(":*", "") for pattern in patterns} <= {
-        *("Data/inputs", "Data/uploads", "Data/work", "Data/vectors", "Data/parked", "Data/aws/lambda"),
-        *("Jobs/index", "Deliveries/index"),
-        "states:eu-west-1:123456789012:execution:Document/Machine",
+        *("Data/inputs", "Data/uploads", "Data/work", "Data/results", "Data/vectors", "Data/parked"),
+        *("Data/aws/lambda", "Jobs/index", "Deliveries/index"),
+        *(f"states:eu-west-1:123456789012:execution:{m.resource.name}" for m in machines(app).values()),
         "execute-api:eu-west-1:123456789012:Live/Api/@connections",
     }
 
@@ -180,13 +182,13 @@ def test_only_the_embedder_and_search_pay_for_the_model(app: Assembly, overridde
 
 
 def test_roles_are_assumed_by_their_service_alone(app: Assembly) -> None:
-    """Lambda takes functions' roles; Step Functions takes the machine's, for machines of this account only."""
+    """Lambda takes functions' roles; Step Functions takes machines', for machines of this account only."""
     for holder, name in roles(app).items():
         (role,) = [role for role in app.of("AWS::IAM::Role") if role.name == name]
         (statement,) = role.properties["AssumeRolePolicyDocument"]["Statement"]
-        service = "states" if holder == MACHINE else "lambda"
+        service = "states" if holder in MACHINES else "lambda"
         assert statement["Principal"] == {"Service": f"{service}.amazonaws.com"}
-        assert ("Condition" in statement) == (holder == MACHINE)
+        assert ("Condition" in statement) == (holder in MACHINES)
 
 
 def test_each_function_is_called_by_whom_it_serves(app: Assembly) -> None:

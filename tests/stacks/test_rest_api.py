@@ -224,6 +224,6 @@ def test_the_service_tells_where_it_is(app: Assembly) -> None:
         "DataBucket",
         "DocEventsTopic",
         "ErrorAlertsTopic",
-        "StateMachine",
+        "DocumentStateMachine",
     }
     assert wanted <= set(app.templates["RecadoService"]["Outputs"])

@@ -92,15 +92,15 @@ def test_the_bucket_is_closed(storage: Template) -> None:
 
 
 def test_what_is_passing_through_expires_and_vectors_do_not(storage: Template) -> None:
-    """Every prefix that is written has an expiry, but `vectors/`: it goes with its documents."""
+    """Files go before the jobs, large results with them, and `vectors/` only with its documents."""
     ((_, bucket),) = resources(storage, BUCKET)
     expiring = {
         rule["Prefix"]: (rule["ExpirationInDays"], rule["Status"])
         for rule in bucket["LifecycleConfiguration"]["Rules"]
     }
-    days = CONTEXT["file_retention_days"]
-    prefixes = ("inputs/", "uploads/", "work/", "parked/", "aws/lambda/")
-    assert expiring == dict.fromkeys(prefixes, (days, "Enabled"))
+    files = ("inputs/", "uploads/", "work/", "parked/", "aws/lambda/")
+    days = dict.fromkeys(files, CONTEXT["file_retention_days"]) | {"results/": CONTEXT["job_retention_days"]}
+    assert expiring == {prefix: (kept, "Enabled") for prefix, kept in days.items()}
 
 
 def test_every_prefix_that_may_be_written_is_known(app: Assembly) -> None:
@@ -112,7 +112,7 @@ def test_every_prefix_that_may_be_written_is_known(app: Assembly) -> None:
         if "s3:PutObject" in as_list(statement["Action"])
         for resource in as_list(statement["Resource"])
     }
-    assert written == {"inputs/", "uploads/", "work/", "parked/", "aws/lambda/", "vectors/"}
+    assert written == {"inputs/", "uploads/", "work/", "results/", "parked/", "aws/lambda/", "vectors/"}
 
 
 def test_the_key_turns_over(storage: Template) -> None:

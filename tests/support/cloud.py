@@ -146,8 +146,10 @@ class Cloud:
         return Queue(self, self.deployment.find("AWS::SQS::Queue", name).attributes["QueueName"])
 
     def output(self, key: str) -> Any:
-        """The value of the one stack output with this key."""
-        (value,) = [outputs[key] for outputs in self.deployment.outputs.values() if key in outputs]
+        """The value of the one stack output with this key, or the only one whose key ends with it."""
+        stacks = self.deployment.outputs.values()
+        outputs = {name: value for outputs in stacks for name, value in outputs.items()}
+        (value,) = [outputs[key]] if key in outputs else [v for name, v in outputs.items() if name.endswith(key)]
         return value
 
     # Doing things: always as the test, also when a function's fake counterpart does them in the middle of its run

@@ -28,6 +28,7 @@ from moto.awslambda.models import LambdaFunction, lambda_backends
 
 from .calls import Killed, caller
 from .clock import Clock
+from .template import folder
 
 ACCOUNT, REGION = "123456789012", "eu-west-1"
 MAX_RESPONSE_BYTES = 6 * 1024 * 1024
@@ -265,8 +266,7 @@ ERROR_TYPES = {
 
 
 def short_name(function: LambdaFunction) -> str:
-    """`embed_chunks` for the handler `embed_chunks.handler.handler`."""
-    return str(function.handler).replace("/", ".").split(".")[0]
+    return folder(str(function.handler))
 
 
 def environment_of(function: LambdaFunction) -> dict[str, str]:

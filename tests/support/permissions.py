@@ -15,6 +15,7 @@ from .deployment import Deployment
 from .functions import ACCOUNT, REGION
 from .gateway import covers, listed
 from .sockets import METHODS, SERVICE, is_own
+from .template import folder
 
 # An action and the resource that it is about, for each thing that a call does.
 Need = tuple[str, str]
@@ -127,14 +128,12 @@ def needs(call: Call) -> Iterator[Need]:
 
 
 class Permissions:
-    """The statements of each function's role, by the first part of its handler."""
+    """The statements of each function's role, by the folder of its handler."""
 
     def __init__(self, deployment: Deployment) -> None:
         policies = self._policies(deployment)
         self._statements = {
-            resource.properties["Handler"].split(".")[0]: policies.get(
-                resource.properties["Role"].rsplit("/", 1)[1], []
-            )
+            folder(resource.properties["Handler"]): policies.get(resource.properties["Role"].rsplit("/", 1)[1], [])
             for resource in deployment.of("AWS::Lambda::Function")
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from moto.dynamodb.models import dynamodb_backends
@@ -113,12 +113,13 @@ class Service:
         return [json.loads(call.params["body"])["inputText"] for call in calls]
 
     def execution_status(self, job_id: str) -> str | None:
+        """Of the execution that is named after the job, whichever state machine it is of."""
         states = self.cloud.client("stepfunctions")
-        arn = f"{self.cloud.output('StateMachine').replace(':stateMachine:', ':execution:')}:{job_id}"
-        try:
-            return str(states.describe_execution(executionArn=arn)["status"])
-        except states.exceptions.ExecutionDoesNotExist:
-            return None
+        for machine in self.cloud.deployment.of("AWS::StepFunctions::StateMachine"):
+            arn = f"{machine.reference.replace(':stateMachine:', ':execution:')}:{job_id}"
+            with suppress(states.exceptions.ExecutionDoesNotExist):
+                return str(states.describe_execution(executionArn=arn)["status"])
+        return None
 
     @contextmanager
     def resting_sweep(self) -> Iterator[None]:

@@ -113,3 +113,8 @@ class Resolver:
 
     def _or(self, operand: Any) -> bool:
         return any(map(self.resolve, operand))
+
+
+def folder(handler: str) -> str:
+    """`embed_chunks` for `embed_chunks.handler.handler`, `search` for `kinds.document.search.handler.handler`."""
+    return handler.replace("/", ".").split(".")[-3]

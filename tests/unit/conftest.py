@@ -169,7 +169,7 @@ QUEUES = {
 TOPICS = {"EVENTS_TOPIC": "events", "ALERTS_TOPIC": "alerts"}
 ENVIRONMENT |= {key: f"https://sqs.eu-west-1.amazonaws.com/123456789012/{name}" for key, name in QUEUES.items()}
 ENVIRONMENT |= {key: f"arn:aws:sns:{ACCOUNT}:{name}" for key, name in TOPICS.items()}
-ENVIRONMENT["STATE_MACHINE"] = f"arn:aws:states:{ACCOUNT}:stateMachine:document"
+ENVIRONMENT["STATE_MACHINES"] = json.dumps({"document": f"arn:aws:states:{ACCOUNT}:stateMachine:document"})
 
 
 @pytest.fixture

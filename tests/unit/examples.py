@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from core import events, ids
 from core.documents.catalog import Document
 from core.events import Event
-from core.jobs import Job
+from core.jobs import Job, Kind
+from kinds import KINDS
 
 NOW = 1_796_000_000.0  # the tests' time, in seconds since the epoch, where they do not use their own
 DAY = 86_400
@@ -27,7 +30,9 @@ def job(**facts: Any) -> Job:
         "deadline": events.timestamp(at + 4 * 3600),
         "expires_at": int(at) + 90 * DAY,
     }
-    return Job(**defaults | facts)
+    facts = defaults | facts
+    kind = KINDS.get(facts["kind"])
+    return Job(**{"subject": kind.subject_of(facts["input"]) if kind else {}} | facts)
 
 
 def replay(**facts: Any) -> Job:
@@ -70,8 +75,44 @@ def event(**facts: Any) -> Event:
         "sequence": 5,
         "timestamp": events.timestamp(NOW),
         "body": '{"event":"document.indexed"}',
+        "status": "completed",
+        "lifecycle": "ended",
     }
     return Event(**defaults | facts)
+
+
+class EchoInput(BaseModel):
+    """A text to be said again."""
+
+    text: str
+    times: int = 1
+
+
+class EchoRequested(BaseModel):
+    """An echo was asked for."""
+
+    times: int
+
+
+class Echoed(BaseModel):
+    """What was said."""
+
+    said: str
+
+
+def echo_kind(**facts: Any) -> Kind:
+    """The shortest kind that there can be, which nobody has registered. A worker runs it."""
+    defaults: dict[str, Any] = {
+        "name": "echo",
+        "input": EchoInput,
+        "example": {"text": "hello"},
+        "result": Echoed,
+        "stages": ("say",),
+        "events": {"requested": EchoRequested, "said": Echoed},
+        "runs_on": "worker",
+        "work": lambda attempt: {"said": attempt.job.input["text"]},
+    }
+    return Kind(**defaults | facts)
 
 
 class FakeClock:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("lambdas", "client")  # what is in them is imported without their own names
 PARTS = ("stacks", "ops", "local", "examples", "bench", "tests")
 FUNCTIONS = frozenset(path.parent.name for path in ROOT.glob("lambdas/*/handler.py"))
+CODE = FUNCTIONS | {"core", "kinds"}
 
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "blobs", "aws", "ids", "log", "clients"}),
@@ -38,11 +39,18 @@ DOORS = {
 }
 """The imports of a function by anything but itself. Whoever needs another door adds it here, and says why."""
 
+SERVES = dict.fromkeys(("validate_document", "chunk_document", "store_vectors", "search"), "document")
+"""Functions that serve one kind alone, and so may use the whole of its folder."""
+REPLAYS = {("api", "replay"), ("dispatch", "replay")}
+
 READS_ENVIRONMENT = {
     "core.settings",
     "core.documents.parse",  # chooses what its subprocess inherits, which must not be AWS credentials
 }
 MAKES_CLIENTS = {"core.clients", "ops.stack"}
+
+DECLARATIONS = "stacks.kinds.declarations"
+"""The one module of what deploys that may import the code: what kinds of jobs declare of themselves."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,15 @@ class Module:
     @property
     def room(self) -> str:
         return room(self.name)
+
+    @property
+    def kind(self) -> str:
+        """`document` for what is below `kinds/document`; empty for what belongs to no kind."""
+        return self.name.split(".")[1] if self.name.startswith("kinds.") else ""
+
+    @property
+    def is_declaration(self) -> bool:
+        return self.part == "kinds" and self.name == f"kinds.{self.kind}.kind"
 
 
 def room(name: str) -> str:
@@ -81,10 +98,13 @@ def module_name(path: Path) -> str:
 MODULES = load()
 
 
-def imports(module: Module, *, with_types: bool = True) -> set[str]:
-    """Project modules and outer packages that it imports, wherever the statement stands."""
+def imports(module: Module, *, with_types: bool = True, deferred: bool = True) -> set[str]:
+    """Project modules and outer packages that it imports, wherever the statement stands.
+
+    Without those that are `deferred`, in functions, it is what loading the module loads.
+    """
     found: set[str] = set()
-    for node in walk(module.tree, with_types=with_types):
+    for node in walk(module.tree, with_types=with_types, deferred=deferred):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -105,11 +125,14 @@ def known(base: str, name: str) -> str:
     return f"{base}.{name}" if f"{base}.{name}" in MODULES else base
 
 
-def walk(node: ast.AST, *, with_types: bool) -> Iterator[ast.AST]:
+def walk(node: ast.AST, *, with_types: bool, deferred: bool = True) -> Iterator[ast.AST]:
     yield node
     for child in ast.iter_child_nodes(node):
-        if with_types or not is_for_types(child):
-            yield from walk(child, with_types=with_types)
+        if (with_types or not is_for_types(child)) and (deferred or not isinstance(child, FUNCTION)):
+            yield from walk(child, with_types=with_types, deferred=deferred)
+
+
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def is_for_types(node: ast.AST) -> bool:
@@ -127,12 +150,24 @@ def edges() -> frozenset[tuple[str, str]]:
     )
 
 
+@functools.cache
+def hooks() -> frozenset[tuple[str, str]]:
+    """Those edges by which a declaration reaches the rest of its folder, and not before a hook is called."""
+    return frozenset(
+        (module.name, other)
+        for module in MODULES.values()
+        if module.is_declaration
+        for other in imports(module) - imports(module, with_types=False, deferred=False)
+        if other in MODULES and MODULES[other].kind == module.kind
+    )
+
+
 def of(part: str) -> list[Module]:
     return [module for module in MODULES.values() if module.part == part]
 
 
 def lambdas() -> list[Module]:
-    return [module for module in MODULES.values() if module.part in FUNCTIONS | {"core"}]
+    return [module for module in MODULES.values() if module.part in CODE]
 
 
 def circle(graph: Iterable[tuple[str, str]]) -> list[str]:
@@ -172,8 +207,8 @@ def test_no_rooms_stand_on_each_other() -> None:
 
 
 def test_no_modules_import_in_a_circle() -> None:
-    """Nor is there one between any two modules of the project."""
-    assert circle(edges()) == []
+    """Nor is there one between any two modules of the project, but that a declaration's hooks reach its folder."""
+    assert circle(edges() - hooks()) == []
 
 
 def test_core_knows_no_function() -> None:
@@ -182,22 +217,55 @@ def test_core_knows_no_function() -> None:
     assert outside == set()
 
 
-def test_functions_use_core_and_the_doors_alone() -> None:
-    """A function imports itself and `core`; every other import of a function is one of the doors."""
+def test_kinds_stand_on_core_and_not_on_each_other() -> None:
+    """A kind imports `core` and its own folder: no other kind's, no registry, no function."""
+    for importer, imported in edges():
+        by, of_what = MODULES[importer], MODULES[imported]
+        if by.kind:
+            assert of_what.part == "core" or of_what.kind == by.kind, (importer, imported)
+
+
+def test_the_registry_knows_declarations_alone() -> None:
+    """The registry imports each kind's declaration, `core`, and nothing else of the project."""
+    declarations = {module.name for module in MODULES.values() if module.is_declaration}
+    folders = {path.name for path in (ROOT / "lambdas/kinds").iterdir() if (path / "kind.py").exists()}
+    assert declarations == {f"kinds.{name}.kind" for name in folders}
+    assert {b for a, b in edges() if a == "kinds" and MODULES[b].part != "core"} == declarations
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES.values() if m.is_declaration], ids=lambda m: m.kind)
+def test_a_declaration_costs_little(module: Module) -> None:
+    """Whoever loads the registry loads no model and no router: these a hook imports when it is called."""
+    outer = {name.partition(".")[0] for name in imports(module, with_types=False, deferred=False)}
+    assert outer - set(sys.stdlib_module_names) <= {"core", "pydantic"}
+
+
+def test_who_knows_one_kind() -> None:
+    """A single kind is known to functions that serve it alone, and to what makes and works replays."""
+    using = {(MODULES[a].part, MODULES[b].kind) for a, b in edges() if MODULES[a].part in FUNCTIONS}
+    assert {(part, kind) for part, kind in using if kind} == {*SERVES.items(), *REPLAYS}
+
+
+def test_functions_use_core_kinds_and_the_doors_alone() -> None:
+    """A function imports itself, `core`, the registry, declarations, and the kind that it serves, or by a door."""
+    for importer, imported in edges():
+        by, of_what = MODULES[importer], MODULES[imported]
+        if by.part in FUNCTIONS and of_what.kind and not of_what.is_declaration:
+            assert SERVES.get(by.part) == of_what.kind, (importer, imported)
     through = {(a, b) for a, b in edges() if MODULES[b].part in FUNCTIONS - {MODULES[a].part}}
     assert {edge for edge in through if MODULES[edge[0]].part not in ("tests", "bench", "local")} == DOORS
 
 
 def test_stacks_and_lambdas_do_not_know_each_other() -> None:
-    """What is deployed and what deploys it meet in files and environment variables only."""
-    code = FUNCTIONS | {"core"}
+    """What is deployed and what deploys it meet in files, environment variables and one door: declarations."""
     crossing = {
         (a, b)
         for a, b in edges()
-        if (MODULES[a].part == "stacks" and MODULES[b].part in code)
-        or (MODULES[a].part in code and MODULES[b].part in ("stacks", "app"))
+        if (MODULES[a].part == "stacks" and MODULES[b].part in CODE)
+        or (MODULES[a].part in CODE and MODULES[b].part in ("stacks", "app"))
     }
-    assert crossing == set()
+    assert {importer for importer, _ in crossing} == {DECLARATIONS}
+    assert {imported for _, imported in crossing} == {"kinds", "core.errors", "core.jobs", "core.jobs.kind"}
 
 
 @pytest.mark.parametrize("part", ["local", "tests", "bench", "examples"])
@@ -247,10 +315,10 @@ def test_of_botocore_only_errors_are_used() -> None:
 
 
 def test_core_reads_no_environment() -> None:
-    """`os.environ` is read in one place, typed; what else needs a setting is given it."""
+    """`os.environ` is read in one place, typed; what else of `core` or a kind needs a setting is given it."""
     reading = {
         module.name
-        for module in of("core")
+        for module in [*of("core"), *of("kinds")]
         for node in ast.walk(module.tree)
         if (node.attr if isinstance(node, ast.Attribute) else node.name if isinstance(node, ast.alias) else "")
         in ("environ", "environb", "getenv")
@@ -259,16 +327,16 @@ def test_core_reads_no_environment() -> None:
 
 
 def test_functions_are_small_rooms() -> None:
-    """Every folder beside `core` is a function with a handler: there is no drawer for what fits nowhere."""
+    """Every folder beside `core` and `kinds` is a function with a handler: no drawer for what fits nowhere."""
     folders = {path.name for path in (ROOT / "lambdas").iterdir() if path.is_dir()}
-    assert folders - {"core", "requirements", "__pycache__", ".mypy_cache"} == FUNCTIONS
+    assert folders - {"core", "kinds", "requirements", "__pycache__", ".mypy_cache"} == FUNCTIONS
 
 
 def test_what_is_imported_is_in_a_layer() -> None:
     """Every outer package is the standard library's or pinned in a layer's requirements."""
     pinned = "".join(path.read_text() for path in ROOT.glob("lambdas/requirements/*.txt"))
     outer = {other.partition(".")[0] for module in lambdas() for other in imports(module, with_types=False)}
-    unknown = outer - set(sys.stdlib_module_names) - FUNCTIONS - {"core"}
+    unknown = outer - set(sys.stdlib_module_names) - CODE
     distributions = {
         "aws_lambda_powertools": "aws-lambda-powertools==",
         "boto3": "boto3==",
@@ -314,6 +382,27 @@ def test_type_only_imports_can_be_left_out() -> None:
     module = Module("core.x", ast.parse("import json\nif TYPE_CHECKING:\n    import boto3"))
     assert imports(module) == {"boto3", "json"}
     assert imports(module, with_types=False) == {"json"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    import boto3",
+        "async def f():\n    import boto3",
+        "def f():\n    if x:\n        from boto3 import client",
+        "class A:\n    def f(self):\n        import boto3",
+    ],
+)
+def test_deferred_imports_can_be_left_out(source: str) -> None:
+    """What stands in a function is loaded when it is called, and can be told apart."""
+    module = Module("core.x", ast.parse(f"import json\n{source}"))
+    assert imports(module) == {"boto3", "json"}
+    assert imports(module, deferred=False) == {"json"}
+
+
+def test_what_stands_in_a_class_is_loaded_with_it() -> None:
+    """A class's body runs when its module is loaded."""
+    assert imports(Module("core.x", ast.parse("class A:\n    import boto3")), deferred=False) == {"boto3"}
 
 
 def test_circles_are_found() -> None:

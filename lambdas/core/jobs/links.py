@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from core import ids
 from core.errors import Forbidden, NotFound
-from core.jobs.machine import Job
+from core.jobs.job import Job
 from core.jobs.store import Snapshot
 
 HOUR_SECONDS = 3600

@@ -21,7 +21,9 @@ from botocore.exceptions import ClientError
 from core import aws, events, ids
 from core.errors import ConditionFailed, Contended, InvalidRequest, NotFound
 from core.events import Event
-from core.jobs.machine import Change, Job, report_progress
+from core.jobs.job import Job
+from core.jobs.kind import Kind
+from core.jobs.machine import Change, report_progress
 from core.jobs.pace import History
 
 MAX_CONTENTIONS = 10
@@ -213,18 +215,17 @@ class JobStore:
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────
 
     def submit(
-        self, job: Job, *, idempotency: Idempotency | None = None, also: Sequence[Operation] = ()
+        self, kind: Kind, job: Job, *, idempotency: Idempotency | None = None, also: Sequence[Operation] = ()
     ) -> Submission:
         """Write a new job, its first event, the idempotency key and `also` in one transaction.
 
         Raises InvalidRequest where the key was used for something else, and ConditionFailed where one of
         `also` found its condition broken.
         """
-        first = events.STEPS[job.kind][0]
-        job = replace(job, sequence=1, steps=(first,))
+        job = replace(job, subject=kind.subject_of(job.input), sequence=1, steps=(kind.first,))
         operations = [
             self._put_job(job),
-            self._put_event(job, first, job.announced, job.created_at),
+            self._put_event(job, kind.first, kind.announced(job.input), job.created_at),
             *also,
         ]
         if idempotency:
@@ -300,6 +301,26 @@ class JobStore:
         )["Attributes"]
         if self._wins_report(key, item):
             self.apply(job.job_id, report_progress(*_counts(item)))
+
+    def report(self, job: Job, *, done: int, total: int) -> None:
+        """Note how far a job is, by whoever holds it, and now and then say so in the log."""
+        key = {"pk": f"JOB#{job.job_id}", "sk": "PROGRESS"}
+        item = self._client.update_item(
+            TableName=self._table,
+            Key=key,
+            UpdateExpression="SET done = :done, #total = :total, expires_at = :expires, "
+            "reported_at = if_not_exists(reported_at, :now)",
+            ExpressionAttributeNames={"#total": "total"},
+            ExpressionAttributeValues={
+                ":done": done,
+                ":total": total,
+                ":expires": job.expires_at,
+                ":now": int(self._clock()),
+            },
+            ReturnValues="ALL_NEW",
+        )["Attributes"]
+        if self._wins_report(key, item):
+            self.apply(job.job_id, report_progress(done, total))
 
     def save_progress(self, job: Job, *, done: int, total: int, cursor: str | None, was: str | None) -> bool:
         """Note how far a job has worked through its list, and now and then say so in the log.
@@ -503,6 +524,7 @@ def _item(job: Job) -> Item:
 
 _AS_JSON = (
     "input",
+    "subject",
     "metadata",
     "result",
     "error",
@@ -536,6 +558,8 @@ def _event_item(job: Job, verb: str, facts: Mapping[str, Any], now: str) -> Item
         "job_id": job.job_id,
         "sequence": job.sequence,
         "timestamp": now,
+        "status": job.status,
+        "stage": job.stage,
         **job.subject,
     }
     return {
@@ -548,7 +572,16 @@ def _event_item(job: Job, verb: str, facts: Mapping[str, Any], now: str) -> Item
         "kind": job.kind,
         "owner": job.owner,
         "sequence": job.sequence,
+        "status": job.status,
+        "lifecycle": _lifecycle(job),
         "timestamp": now,
         "expires_at": job.expires_at,
         "body": events.encode({**facts, **envelope}),
     }
+
+
+def _lifecycle(job: Job) -> str:
+    """Of the event with which the job has become so."""
+    if job.is_final:
+        return events.ENDED
+    return events.SUBMITTED if job.sequence == 1 else events.PROGRESS

@@ -8,6 +8,7 @@ from typing import Any
 
 from core import events
 from core.events import Event
+from core.jobs.kind import ENVELOPE
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html
 FRAME_BYTES = 32 * 1024
@@ -18,7 +19,6 @@ MESSAGE_BYTES = 128 * 1024
 _OPENING, _CLOSING = '{"type":"events","events":[', "]}"
 _ROOM = len(_OPENING) + len(_CLOSING)
 _TEXT_BYTES = FRAME_BYTES - 512  # leaves room for what stands around a text
-_ENVELOPE = ("event", "event_id", "job_id", "sequence", "timestamp")
 
 PING = '{"type":"ping"}'
 PONG = '{"type":"pong"}'
@@ -47,7 +47,7 @@ def _fitting(event: Event) -> str:
     if len(event.body) + _ROOM <= MESSAGE_BYTES:
         return event.body
     payload = event.payload
-    return events.encode({key: payload[key] for key in _ENVELOPE if key in payload} | {"truncated": True})
+    return events.encode({key: payload[key] for key in ENVELOPE if key in payload} | {"truncated": True})
 
 
 def of_snapshot(job_id: str, index: int, text: str) -> list[str]:

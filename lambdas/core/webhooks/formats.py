@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from core import events
+from core.jobs import Kind
 
 MAX_SLACK_CHARACTERS = 3000  # of a text object: https://docs.slack.dev/reference/block-kit/composition-objects
 
@@ -22,13 +23,14 @@ _THIN = ("event", "event_id", "job_id", "sequence", "timestamp")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@\u200b"}
 
 
-def render(format: str, body: str, *, owner: str) -> str:
+def render(format: str, body: str, *, owner: str, kind: Kind | None = None) -> str:
     """What is sent to an endpoint of this format: JSON, all ASCII.
 
-    `body` is the event's stored JSON, `owner` whose it is. KeyError for a format that is not in FORMATS.
+    `body` is the event's stored JSON, `owner` whose it is, `kind` that of its job, where it has one that is known.
+    KeyError for a format that is not in FORMATS.
     """
     draw = _DRAW[format]
-    return events.encode(draw(json.loads(body), owner)) if draw else body
+    return events.encode(draw(json.loads(body), owner, kind)) if draw else body
 
 
 def content_type(format: str) -> str:
@@ -36,12 +38,12 @@ def content_type(format: str) -> str:
     return "application/cloudevents+json" if format == "cloudevents" else "application/json"
 
 
-def _thin(payload: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def _thin(payload: Mapping[str, Any], owner: str, kind: Kind | None) -> dict[str, Any]:
     names = (*_THIN, "endpoint_id") if payload["event"] in events.OWNER_EVENTS else _THIN
     return {name: payload[name] for name in names if name in payload}
 
 
-def _cloudevent(payload: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def _cloudevent(payload: Mapping[str, Any], owner: str, kind: Kind | None) -> dict[str, Any]:
     """`source` and `id` together are unique, as the specification asks: event ids are so by themselves."""
     subject = payload.get("job_id") or payload.get("endpoint_id")
     return {
@@ -56,24 +58,26 @@ def _cloudevent(payload: Mapping[str, Any], owner: str) -> dict[str, Any]:
     }
 
 
-def _slack(payload: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def _slack(payload: Mapping[str, Any], owner: str, kind: Kind | None) -> dict[str, Any]:
     """The line twice: `text` is for notifications, and the block is shown as it is, without markup."""
-    line = _escaped(_one_line(" · ".join(_facts(payload))))
+    line = _escaped(_one_line(" · ".join(_facts(payload, kind))))
     shown = {"type": "plain_text", "text": line, "emoji": False}
     return {"text": line, "blocks": [{"type": "section", "text": shown}]}
 
 
-def _facts(payload: Mapping[str, Any]) -> Iterator[str]:
+def _facts(payload: Mapping[str, Any], kind: Kind | None) -> Iterator[str]:
     yield payload["event"]
-    subjects = (payload.get(name) for name in ("document_id", "job_id", "endpoint_id"))
+    names = (kind.subject if kind else None, "job_id", "endpoint_id")
+    subjects = (payload.get(name) for name in names if name)
     yield from [subject for subject in subjects if subject and isinstance(subject, str)][:1]
     error = payload.get("error")
     if isinstance(error, dict):
         said = (error.get(name) for name in ("code", "message"))
         yield from filter(None, [": ".join(part for part in said if part and isinstance(part, str))])
-    chunks = payload.get("chunks")
-    if type(chunks) is int:
-        yield f"{chunks} chunk{'' if chunks == 1 else 's'}"
+    for name in kind.headline if kind else ():
+        count = payload.get(name)
+        if type(count) is int:
+            yield f"{count} {name.removesuffix('s') if count == 1 else name}"
 
 
 def _one_line(text: str) -> str:
@@ -91,7 +95,7 @@ def _escaped(line: str) -> str:
     return "".join(kept) + "…"
 
 
-_DRAW: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]] | None] = {
+_DRAW: dict[str, Callable[[Mapping[str, Any], str, Kind | None], dict[str, Any]] | None] = {
     "recado": None,
     "cloudevents": _cloudevent,
     "slack": _slack,

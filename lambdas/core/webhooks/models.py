@@ -51,25 +51,15 @@ def _own_secret(secret: str) -> str:
     return secret
 
 
-def _event_name(name: str) -> str:
-    known = (*patterns.NAMES, patterns.PING)
-    if name not in known:
-        raise ValueError(f"choose from {', '.join(known)}")
-    return name
-
-
 def _distinct(values: list[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
 Moment = Annotated[str, AfterValidator(_moment)]
-EventName = Annotated[str, AfterValidator(_event_name)]
 Url = Annotated[Text, StringConstraints(max_length=2048)]
-Patterns = Annotated[
-    list[Annotated[str, AfterValidator(patterns.check_pattern)]],
-    Field(min_length=1, max_length=MAX_PATTERNS),
-    AfterValidator(_distinct),
-]
+Patterns = Annotated[list[str], Field(min_length=1, max_length=MAX_PATTERNS)]
+"""Each is checked against the kinds that there are by whoever knows them."""
+
 Filter = Annotated[dict[str, Any], AfterValidator(_filter)]
 Description = Annotated[Text, StringConstraints(max_length=512)]
 Headers = Annotated[dict[str, str], AfterValidator(headers.check_headers)]

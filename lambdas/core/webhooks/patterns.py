@@ -16,43 +16,53 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from core import events
+from core.events import Event
+from core.jobs import Kind
 
 PING = "ping"
+COMPLETED = "*.completed"
+"""Every kind's good end, whatever its verb is."""
+
 MAX_LEVELS = 5
 MAX_CONDITIONS = 50
 MAX_CHARACTERS = 256
 
-NAMES = (
-    *(name for kind in events.KINDS for name in events.names(kind)),
-    *(name for name in events.OWNER_EVENTS if name != PING),
-)
-"""Every event that can be subscribed to."""
 
-PATTERNS = (
-    *NAMES,
-    *(f"{kind}.*" for kind in (*events.KINDS, events.OWNER_KIND)),
-    *dict.fromkeys(f"*.{name.partition('.')[2]}" for name in NAMES),
-    "*",
-)
+def event_names(kinds: Iterable[Kind]) -> tuple[str, ...]:
+    """Every event that can be subscribed to."""
+    of_owners = (name for name in events.OWNER_EVENTS if name != PING)
+    return (*(name for kind in kinds for name in kind.names), *of_owners)
 
 
-def check_pattern(text: str) -> str:
-    """An event name, `<kind>.*`, `*.<verb>` or `*`, as it is. ValueError lists what there is."""
+def all_patterns(kinds: Collection[Kind]) -> tuple[str, ...]:
+    """Every pattern there is: an event name, `<kind>.*`, `*.<verb>` and `*`."""
+    names = event_names(kinds)
+    of_kinds = (f"{name}.*" for name in (*(kind.name for kind in kinds), events.OWNER_KIND))
+    of_verbs = dict.fromkeys((*(f"*.{name.partition('.')[2]}" for name in names), COMPLETED))
+    return (*names, *of_kinds, *of_verbs, "*")
+
+
+def check_pattern(text: str, kinds: Collection[Kind]) -> str:
+    """The pattern as it is. ValueError lists what there is."""
     if text == PING:
         raise ValueError("ping goes to the endpoint under test alone, which needs no subscription to get it")
-    if text not in PATTERNS:
-        raise ValueError(f"{text[:80]!a} names no event: choose from {', '.join(PATTERNS)}")
+    known = all_patterns(kinds)
+    if text not in known:
+        raise ValueError(f"{text[:80]!a} names no event: choose from {', '.join(known)}")
     return text
 
 
-def matches(patterns: Iterable[str], name: str) -> bool:
+def matches(patterns: Iterable[str], event: Event) -> bool:
     """Whether any of these (checked) patterns covers the event. None covers `ping`, not even `*`."""
-    kind, _, verb = name.partition(".")
-    return name != PING and not {name, f"{kind}.*", f"*.{verb}", "*"}.isdisjoint(patterns)
+    kind, _, verb = event.name.partition(".")
+    covering = {event.name, f"{kind}.*", f"*.{verb}", "*"}
+    if event.final_status == "completed":
+        covering.add(COMPLETED)
+    return event.name != PING and not covering.isdisjoint(patterns)
 
 
 def check_filter(tree: object) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -10,15 +12,36 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Path
 
-from api.dependencies import DAY_SECONDS, dependencies
-from core.documents.catalog import Document
+from core import clients, settings
+from core.documents.catalog import Catalog, Document
 from core.errors import NotFound
 from core.http import answer, caller
-from core.models import DocumentPage, DocumentView
+from kinds.document.models import DocumentPage, DocumentView
 
+DAY_SECONDS = 86_400
 router = Router()
 MISSING = "There is no such document. GET /documents lists yours."
 DocumentId = Annotated[str, Path(description="The name that the job gave it, URL-encoded.")]
+
+
+@dataclass(frozen=True)
+class Settings:
+    jobs_table: str
+    job_retention_days: int
+    indexing_queue_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    catalog: Catalog
+    sqs: Any
+    config: Settings
+
+
+@functools.cache
+def dependencies() -> Dependencies:
+    config = settings.load(Settings)
+    return Dependencies(Catalog(clients.dynamodb(), config.jobs_table), clients.client("sqs"), config)
 
 
 @router.get("/documents", tags=["documents"], summary="Your documents")

@@ -8,6 +8,7 @@ import pytest
 from api.dependencies import Dependencies
 from core import events, views
 from core.jobs import History, begin, cancel, fail
+from kinds.document.kind import DOCUMENT
 from tests.unit.examples import NOW, job
 from tests.unit.rest import Answer, problem
 
@@ -23,11 +24,18 @@ def job_ids(api: Api) -> list[str]:
 
 def test_whole(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
     """The whole job is shown with links under the root that the caller used, and no cache keeps it."""
-    deployed.jobs.apply(job_ids[0], begin(stage="validate", lease="x"))
+    deployed.jobs.apply(job_ids[0], begin(DOCUMENT, stage="validate", lease="x"))
     answer = api("GET", f"/jobs/{job_ids[0]}", headers={"Host": "jobs.example.org"})
     snapshot = deployed.jobs.snapshot(job_ids[0], owner="ana")
-    maker = views.LinkMaker("https://jobs.example.org/v1", deployed.config.live_url, deployed.config.link_hours)
-    assert answer.json == views.whole(snapshot, maker, History()) | {"error": None}
+    maker = views.LinkMaker(
+        "https://jobs.example.org/v1",
+        deployed.config.live_url,
+        deployed.config.link_hours,
+        deployed.blobs.presign_get,
+    )
+    shown = views.whole(snapshot, maker, History()) | {"error": None}
+    assert not shown.pop("result_truncated")
+    assert answer.json == shown
     assert answer.headers["cache-control"] == "no-store"
 
 

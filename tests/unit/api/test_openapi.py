@@ -9,6 +9,7 @@ import pytest
 from api.openapi import document
 from tests.unit.rest import Answer
 
+pytestmark = pytest.mark.usefixtures("environment", "secrets_key")
 Api = Callable[..., Answer]
 ROUTES = {
     ("post", "/jobs"),
@@ -189,12 +190,12 @@ def test_what_may_be_left_out_but_not_be_null() -> None:
 def test_bodies() -> None:
     """What a request holds is described field by field, and a field of another name is not allowed."""
     described = document()
-    request = described["components"]["schemas"]["JobRequest"]
+    request = described["components"]["schemas"]["DocumentJob"]
     assert request["required"] == ["kind", "input"]
     assert request["additionalProperties"] is False
     assert set(request["properties"]) == {"kind", "input", "webhook_url", "webhook_events", "metadata"}
     content = described["paths"]["/jobs"]["post"]["requestBody"]["content"]
-    assert content["application/json"]["schema"]["$ref"].endswith("/JobRequest")
+    assert "#/components/schemas/DocumentJob" in references(content["application/json"]["schema"])
 
 
 def test_served(api: Api) -> None:

@@ -11,8 +11,11 @@ from api.dependencies import Dependencies
 from api.submission import MASK, Accepted, submit_replay
 from core import ids
 from core.blobs import Blobs
+from core.documents.catalog import Catalog
 from core.errors import InvalidRequest
 from core.jobs import begin, cancel, fail
+from kinds.document.kind import DOCUMENT
+from kinds.replay.kind import REPLAY
 from tests.support.calls import Calls, transaction_canceled
 from tests.support.clock import Clock
 from tests.unit.rest import Answer, problem
@@ -39,9 +42,9 @@ def test_accepted(api: Api, deployed: Dependencies, blobs: Blobs) -> None:
     assert answer.headers["retry-after"] == "5"
     assert "idempotent-replayed" not in answer.headers
     written = deployed.jobs.get(body["job_id"], owner="ana")
-    assert (written.status, written.document_id, dict(written.metadata)) == (
+    assert (written.status, dict(written.subject), dict(written.metadata)) == (
         "queued",
-        written.job_id,
+        {"document_id": written.job_id},
         {"year": "2026"},
     )
     assert written.input["source_key"] == f"inputs/ana/{written.job_id}"
@@ -117,7 +120,7 @@ def test_longest_name(api: Api, deployed: Dependencies, dynamodb: Any, jobs_tabl
     """The longest name that is accepted fits the table's key."""
     name = "👩" * 250
     assert accepted(api("POST", "/jobs", {"kind": "document", "input": {"text": "x", "document_id": name}}))
-    assert deployed.catalog.retract("ana", name, seconds=1)
+    assert Catalog(dynamodb, jobs_table).retract("ana", name, seconds=1)
 
 
 def test_scope(api: Api, deployed: Dependencies) -> None:
@@ -354,7 +357,7 @@ def test_retry_of_an_open_job(api: Api, deployed: Dependencies) -> None:
     """A job that has not failed is not retried."""
     job_id = accepted(api("POST", "/jobs", TEXT))["job_id"]
     problem(api("POST", f"/jobs/{job_id}/retry"), 409, "conflict")
-    deployed.jobs.apply(job_id, begin(stage="validate", lease="x"))
+    deployed.jobs.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
     problem(api("POST", f"/jobs/{job_id}/retry"), 409, "conflict")
 
 
@@ -466,7 +469,7 @@ def test_retry_of_a_replay(api: Api, deployed: Dependencies, change: Any) -> Non
 def test_cancel_of_a_replay(api: Api, deployed: Dependencies) -> None:
     """A replay that runs is canceled like any job."""
     job_id = requested().submission.job.job_id
-    deployed.jobs.apply(job_id, begin(stage="send", lease="x"))
+    deployed.jobs.apply(job_id, begin(REPLAY, stage="send", lease="x"))
     answer = api("POST", f"/jobs/{job_id}/cancel")
     assert (answer.status, answer.json["status"], answer.json["webhook_id"]) == (200, "canceled", ENDPOINT)
     assert deployed.jobs.events(job_id)[-1].name == "replay.canceled"

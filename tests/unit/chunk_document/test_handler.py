@@ -13,6 +13,7 @@ from chunk_document.handler import MAX_BATCHES, batch_key, batch_size, handler
 from core.blobs import Blobs
 from core.errors import EmptyDocument, JobClosed, SourceNotFound, Unavailable
 from core.jobs import JobStore, begin, cancel
+from kinds.document.kind import DOCUMENT
 from tests.support.calls import Calls
 from tests.support.clock import Clock
 from tests.unit.examples import job
@@ -29,8 +30,8 @@ def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore
 @pytest.fixture
 def event(store: JobStore, blobs: Blobs) -> dict[str, str]:
     """What the state machine hands over for a job whose text is there."""
-    job_id = store.submit(job(at=time.time())).job.job_id
-    store.apply(job_id, begin(stage="validate", lease=EXECUTION))
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    store.apply(job_id, begin(DOCUMENT, stage="validate", lease=EXECUTION))
     blobs.put(f"work/{job_id}/text", TEXT.encode())
     return {"job_id": job_id, "text_key": f"work/{job_id}/text", "execution": EXECUTION}
 

@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core import events
+from core.events import Event
+from core.jobs import Kind
+from kinds import KINDS
+from tests.unit.examples import event
 
 any_text = st.text(st.characters(exclude_categories=()))  # lone surrogates too
 values = st.recursive(
@@ -70,49 +75,40 @@ def test_timestamps_compare_as_text(moments: tuple[float, float]) -> None:
     assert events.timestamp(earlier) <= events.timestamp(later)
 
 
-def test_names() -> None:
-    """A document's job logs its steps, its two other endings, retries and progress."""
-    assert set(events.names("document")) == {
-        "document.uploaded",
-        "document.started",
-        "document.chunked",
-        "document.embedded",
-        "document.indexed",
-        "document.failed",
-        "document.canceled",
-        "document.retried",
-        "document.progressed",
-    }
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_failures(kind: Kind) -> None:
+    """Of all that jobs log, people are alerted of failures alone."""
+    assert [name for name in kind.names if events.is_failure(name)] == [f"{kind.name}.failed"]
 
 
-def test_names_of_a_replay() -> None:
-    """A replay logs that it was requested, what began and ended it, retries and progress."""
-    assert events.names("replay") == (
-        "replay.requested",
-        "replay.started",
-        "replay.completed",
-        "replay.failed",
-        "replay.canceled",
-        "replay.retried",
-        "replay.progressed",
-    )
+@pytest.mark.parametrize(
+    ("lifecycle", "status", "is_last", "final_status"),
+    [
+        ("submitted", "queued", False, None),
+        ("progress", "running", False, None),
+        ("progress", "queued", False, None),
+        ("ended", "completed", True, "completed"),
+        ("ended", "failed", True, "failed"),
+        ("ended", "canceled", True, "canceled"),
+        (None, None, False, None),
+    ],
+)
+def test_ends(lifecycle: str | None, status: str | None, is_last: bool, final_status: str | None) -> None:
+    """An event ends its job by what it says of its lifecycle, whatever it is called; an owner's ends nothing."""
+    subject = event(name="anything.done", lifecycle=lifecycle, status=status)
+    assert (subject.is_last, subject.final_status) == (is_last, final_status)
 
 
-def test_endings_of_a_replay() -> None:
-    """A replay's endings have the names of its final statuses, and each is among its events."""
-    assert events.final_names("replay") == ("replay.completed", "replay.failed", "replay.canceled")
-    assert set(events.final_names("replay")) < set(events.names("replay"))
-
-
-def test_endings() -> None:
-    """Three events end a job, and only the failure is one that people are alerted of."""
-    assert events.final_names("document") == ("document.indexed", "document.failed", "document.canceled")
-    assert [name for name in events.names("document") if events.is_failure(name)] == ["document.failed"]
-    assert events.ending("completion", "completed") == "completed"
+def test_of_a_row() -> None:
+    """An event is read from its row as it was written, its number as an integer."""
+    subject = event(sequence=7)
+    row = {name: getattr(subject, name) for name in Event.__slots__}
+    assert Event.of({**row, "sequence": Decimal(7), "pk": "JOB#1", "expires_at": Decimal(9)}) == subject
+    assert type(Event.of(row).sequence) is int
 
 
 def test_owner_events() -> None:
     """An owner's two events are no job's, and of a disabled endpoint people are alerted."""
     assert events.OWNER_EVENTS == ("endpoint.disabled", "ping")
-    assert events.OWNER_KIND not in events.KINDS
+    assert events.OWNER_KIND not in KINDS
     assert [name for name in events.OWNER_EVENTS if events.is_failure(name)] == ["endpoint.disabled"]

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
+from aws_lambda_powertools.event_handler.openapi.params import Body
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from core import errors, http
 from core.http import answer, caller, resolver, root_url
@@ -61,6 +62,82 @@ def test_answer() -> None:
     assert made.headers["content-type"] == "application/json"
     assert made.headers["cache-control"] == "no-store"
     assert made.headers["location"] == "https://api.example.com/v1"
+
+
+# ── a body of one of several models ──────────────────────────────────────────────────────────────────────────
+
+
+class Card(BaseModel):
+    """Some of its fields are named as the models are."""
+
+    form: Literal["card"]
+    card: int = 0
+    picture: dict[str, int] = {}
+
+
+class Parcel(BaseModel):
+    form: Literal["parcel"]
+    grams: int
+
+    @model_validator(mode="after")
+    def _not_too_heavy(self) -> Parcel:
+        if self.grams > 9:
+            raise ValueError("it is too heavy")
+        return self
+
+
+posted = Router()
+
+
+@posted.post("/post")
+def post(thing: Annotated[Card | Parcel, Body(discriminator="form")]) -> Response[dict[str, str]]:
+    return answer({"form": thing.form}, status=201)
+
+
+@posted.post("/cards")
+def send_card(card: Card) -> Response[dict[str, str]]:
+    return answer({"form": card.form}, status=201)
+
+
+POST = resolver("", posted, tags={"/post": ("card", "parcel")})
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"form": "card", "card": "x"}, "card"),
+        ({"form": "card", "picture": {"card": "x"}}, "picture.card"),
+        ({"form": "parcel"}, "grams"),
+        ({"form": "parcel", "grams": 10}, "body"),
+        ({}, "form"),
+        ({"form": "letter"}, "form"),
+        ({"form": None}, "form"),
+        ({"form": ["card"]}, "form"),
+        ([], "body"),
+        ("{", "body"),
+        ("", "body"),
+    ],
+    ids=repr,
+)
+def test_a_field_of_one_of_several_models(body: Any, field: str) -> None:
+    """A field is named as the caller wrote it, without the model that it was read by."""
+    refused = problem(call(POST.resolve, "POST", "/post", body), 422, "invalid_request")
+    assert refused["field"] == field
+    assert refused["detail"].startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("form", [{}, {"form": "letter"}, {"form": 1}], ids=repr)
+def test_no_such_model(form: dict[str, Any]) -> None:
+    """Where the body does not say which it is, the answer lists which there are."""
+    refused = problem(call(POST.resolve, "POST", "/post", form), 422, "invalid_request")
+    assert refused["detail"] == "form: choose from card, parcel"
+
+
+def test_other_paths_are_not_meant() -> None:
+    """Where a body is of one model, a field that is named as another path's models are is named whole."""
+    for body, field in (({"form": "card", "card": "x"}, "card"), ({"form": "parcel"}, "form")):
+        refused = problem(call(POST.resolve, "POST", "/cards", body), 422, "invalid_request")
+        assert refused["field"] == field
 
 
 # ── errors of the caller ─────────────────────────────────────────────────────────────────────────────────────

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core import settings
 from core.settings import SettingsError
@@ -15,6 +18,7 @@ class Everything:
     webhook_allow_http: bool
     allow_private_cidrs: tuple[str, ...]
     schedule_seconds: tuple[int, ...]
+    state_machines: dict[str, str]
 
 
 GOOD = {
@@ -23,6 +27,7 @@ GOOD = {
     "WEBHOOK_ALLOW_HTTP": "false",
     "ALLOW_PRIVATE_CIDRS": '["127.0.0.0/8"]',
     "SCHEDULE_SECONDS": "[0, 5]",
+    "STATE_MACHINES": '{"document": "arn:1", "dataset": ""}',
 }
 
 
@@ -34,7 +39,15 @@ def test_every_type() -> None:
         webhook_allow_http=False,
         allow_private_cidrs=("127.0.0.0/8",),
         schedule_seconds=(0, 5),
+        state_machines={"document": "arn:1", "dataset": ""},
     )
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=4))
+def test_any_mapping(mapping: dict[str, str]) -> None:
+    """A mapping of texts to texts is read as it was written, an empty one too."""
+    environment = GOOD | {"STATE_MACHINES": json.dumps(mapping)}
+    assert settings.load(Everything, environment).state_machines == mapping
 
 
 @pytest.mark.parametrize("key", sorted(GOOD))
@@ -60,6 +73,16 @@ def test_a_missing_key_is_named(key: str) -> None:
         ("SCHEDULE_SECONDS", '["5"]'),
         ("SCHEDULE_SECONDS", "[true]"),
         ("SCHEDULE_SECONDS", '{"5": 6}'),
+        ("STATE_MACHINES", ""),
+        ("STATE_MACHINES", "arn:1"),
+        ("STATE_MACHINES", "null"),
+        ("STATE_MACHINES", '["document", "arn:1"]'),
+        ("STATE_MACHINES", '[["document", "arn:1"]]'),
+        ("STATE_MACHINES", '{"document": 1}'),
+        ("STATE_MACHINES", '{"document": null}'),
+        ("STATE_MACHINES", '{"document": true}'),
+        ("STATE_MACHINES", '{"document": {"arn": "arn:1"}}'),
+        ("STATE_MACHINES", '{"document": ["arn:1"]}'),
     ],
 )
 def test_a_wrong_form_is_named(key: str, value: str) -> None:

@@ -10,13 +10,19 @@ import pytest
 
 from core import events, views
 from core.jobs import History, Job, Snapshot, links, pace
-from core.models import JobSummary, JobView
+from core.models import JobStatus, JobSummary, JobView
 from tests.unit.examples import NOW, job, replay
 
 ROOT = "https://api.example.com/v1"
 HOURS = 48
 LIVE = "wss://live.example.com/v1"
-LINKS = views.LinkMaker(ROOT, LIVE, HOURS)
+
+
+def signed(key: str, *, seconds: int) -> str:
+    return f"https://data.example.com/{key}?seconds={seconds}"
+
+
+LINKS = views.LinkMaker(ROOT, LIVE, HOURS, signed)
 UNKNOWN, HOURLY = History(), History((3600.0,) * 5)
 KEY = links.make_key()
 RUNNING = job(status="running", stage="embed", attempts=2, sequence=4, version=7, lease="execution", link_key=KEY)
@@ -130,6 +136,42 @@ def test_webhook() -> None:
         "attempts": 2,
         "last_attempt": {"status": 500, "duration_ms": 12, "error": "http_5xx", "body": None},
     }
+
+
+def test_a_large_result() -> None:
+    """A result that is too large for the row is not shown but linked: for an hour, and to its object alone."""
+    key = f"results/ana/{RUNNING.job_id}/result.json"
+    done = replace(RUNNING, status="completed", result_key=key)
+    shown = views.whole(snapshot(done), LINKS, UNKNOWN)
+    assert (shown["result"], shown["result_truncated"]) == (None, True)
+    assert shown["links"]["result"] == f"https://data.example.com/{key}?seconds=3600"
+    assert shown["links"] == views.summary(done, LINKS)["links"] == LINKS.of(done)
+    assert JobView.model_validate(shown).model_dump(mode="json")["result_truncated"] is True
+    assert "result_key" not in shown
+
+
+@pytest.mark.parametrize("result", [None, {"chunks": 3}])
+def test_a_small_result(result: Any) -> None:
+    """A result that is shown, or is not there yet, is not said to be truncated, and has no link."""
+    shown = views.whole(snapshot(replace(RUNNING, result=result)), LINKS, UNKNOWN)
+    assert (shown["result"], shown["result_truncated"]) == (result, False)
+    assert "result" not in shown["links"]
+    assert "result_truncated" not in JobView.model_validate(shown).model_dump(mode="json")
+
+
+def test_what_a_job_waits_for() -> None:
+    """A job that waits says for what and since when; one that does not has neither field, rather than null."""
+    since = events.timestamp(NOW + 5)
+    waiting = replace(RUNNING, waiting_for="rate_limit", waiting_since=since, not_before=events.timestamp(NOW + 9))
+    for subject, told in (
+        (waiting, {"waiting_for": "rate_limit", "waiting_since": since}),
+        (RUNNING, {}),
+    ):
+        small, whole = views.small(snapshot(subject), UNKNOWN), views.whole(snapshot(subject), LINKS, UNKNOWN)
+        status, view = JobStatus.model_validate(small), JobView.model_validate(whole)
+        for shown in (small, whole, status.model_dump(mode="json"), view.model_dump(mode="json")):
+            assert {key: shown[key] for key in ("waiting_for", "waiting_since") if key in shown} == told
+            assert "not_before" not in shown
 
 
 def test_everything_is_json() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from core import events
-from core.jobs import Job, begin, cancel
+from core.jobs import FINAL, Job, begin, cancel
 from core.jobs.machine import report_progress
 from core.webhooks.deliveries import Delivery, delivery_id
 from core.webhooks.endpoints import Endpoint, Endpoints, Key
@@ -19,6 +20,8 @@ from core.webhooks.owner_log import OwnerLog
 from core.webhooks.queue import Message
 from dispatch.dependencies import Dependencies, dependencies
 from dispatch.handler import handler
+from kinds.document.kind import DOCUMENT
+from kinds.replay.kind import REPLAY
 from tests.support.calls import Calls
 from tests.support.clock import Clock
 from tests.unit.core.webhooks.rows import attempt, failure
@@ -58,12 +61,12 @@ class Bench:
 
     def job(self, **facts: Any) -> Job:
         """A document's job that has just been submitted: one event."""
-        return self.of.jobs.submit(job(at=time.time(), **facts)).job
+        return self.of.jobs.submit(DOCUMENT, job(at=time.time(), **facts)).job
 
     def canceled(self, **facts: Any) -> Job:
         """A job with three events: uploaded, started, canceled."""
         job_id = self.job(**facts).job_id
-        self.of.jobs.apply(job_id, begin(stage="validate", lease="x"))
+        self.of.jobs.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
         return self.of.jobs.apply(job_id, cancel)
 
     def progress(self, subject: Job, done: int) -> None:
@@ -82,7 +85,8 @@ class Bench:
             "statuses": ["failed", "discarded"] if mode == "recover" else [],
             "events": [],
         }
-        return self.job(kind="replay", input=input | asked)
+        drafted = job(at=time.time(), kind="replay", input=input | asked)
+        return self.of.jobs.submit(REPLAY, drafted).job
 
     # ── what becomes of it ───────────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +117,7 @@ class Bench:
                 "messageId": str(number),
                 "body": body,
                 "attributes": {"ApproximateReceiveCount": str(receives)},
-                "messageAttributes": {"owner": {"stringValue": "ana", "dataType": "String"}},
+                "messageAttributes": attributes(body),
             }
             for number, body in enumerate(bodies)
         ]
@@ -144,6 +148,17 @@ class Bench:
         log = OwnerLog(self.of.jobs._client, "jobs", retention_seconds=DAY)
         log.append("ana", name, **facts)
         return log.page("ana")[0][0]
+
+
+def attributes(body: str) -> dict[str, dict[str, str]]:
+    """What the publisher sends beside an event of `ana`, of which the dispatcher reads these."""
+    told = {"owner": "ana"}
+    with suppress(ValueError):
+        payload = json.loads(body)
+        if "status" in payload:
+            first = "submitted" if payload["sequence"] == 1 else "progress"
+            told["lifecycle"] = "ended" if payload["status"] in FINAL else first
+    return {name: {"stringValue": value, "dataType": "String"} for name, value in told.items()}
 
 
 def events_timestamp(seconds: float = 0) -> str:

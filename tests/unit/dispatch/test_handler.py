@@ -10,8 +10,9 @@ from core import events
 from core.jobs import begin, complete
 from core.webhooks.deliveries import SAFETY_SECONDS
 from dispatch import handler as module
+from kinds.document.kind import DOCUMENT
 from tests.unit.dispatch.conftest import URL, Bench
-from tests.unit.examples import DAY, job
+from tests.unit.examples import DAY, event, job
 
 # ── a job's own webhook ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -40,7 +41,12 @@ def test_delivery(bench: Bench) -> None:
 def test_wanted(wanted: tuple[str, ...], heard: list[str]) -> None:
     """A webhook is called with the events that its job names, or else with those that end it."""
     subject = job(webhook_url=URL, webhook_events=wanted)
-    assert [name for name in events.names("document") if name in module.wanted(subject)] == heard
+    log = [event(name=name, lifecycle=lifecycle(name)) for name in DOCUMENT.names]
+    assert [each.name for each in log if module.is_wanted(each, subject)] == heard
+
+
+def lifecycle(name: str) -> str:
+    return "ended" if name in DOCUMENT.final_names else "progress"
 
 
 @pytest.mark.parametrize("facts", [{"webhook_url": None}, {"webhook_events": ("document.failed",)}])
@@ -193,9 +199,9 @@ def test_expired_job(bench: Bench) -> None:
 def test_lengths_are_learned(bench: Bench) -> None:
     """The event that completes a job teaches how long such jobs take; no other event of any job does."""
     done, gone = bench.job(), bench.canceled()
-    bench.of.jobs.apply(done.job_id, begin(stage="validate", lease="x"))
+    bench.of.jobs.apply(done.job_id, begin(DOCUMENT, stage="validate", lease="x"))
     bench.clock.advance(600)
-    bench.of.jobs.apply(done.job_id, complete(lease="x", result={}))
+    bench.of.jobs.apply(done.job_id, complete(DOCUMENT, lease="x", result={}))
     *before, last = bench.bodies(done)
     assert bench.arrive(*before, *bench.bodies(gone)) == []
     assert bench.of.jobs.history("ana", "document").seconds == ()

@@ -19,10 +19,11 @@ from core.webhooks.endpoints import Endpoint, Key
 from core.webhooks.queue import Message
 from dispatch.dependencies import Dependencies, dependencies
 from dispatch.handler import handler
+from kinds.document.kind import DOCUMENT
 from tests.unit.conftest import ENVIRONMENT
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.webhooks.rows import FakeSqs, attempt, failure
-from tests.unit.dispatch.conftest import Bench
+from tests.unit.dispatch.conftest import Bench, attributes
 from tests.unit.examples import job
 
 
@@ -43,7 +44,7 @@ class World:
             ordered=True,
         )
         self.of.endpoints.create(self.endpoint)
-        self.job: Job = self.of.jobs.submit(job(at=4e9)).job
+        self.job: Job = self.of.jobs.submit(DOCUMENT, job(at=4e9)).job
         for done in range(count):
             self.of.jobs.apply(self.job.job_id, report_progress(done, count))
         self.log = list(self.of.jobs.log(self.job.job_id))
@@ -57,11 +58,12 @@ class World:
     def arrive(self, place: int) -> None:
         body = self.log[place % len(self.log)].body
         record = {"messageId": "m", "body": body, "attributes": {"ApproximateReceiveCount": "1"}}
+        record["messageAttributes"] = attributes(body)
         assert handler({"Records": [record]}, None) == {"batchItemFailures": []}
 
     def deliveries(self) -> list[tuple[int, Delivery | None]]:
         """Those of the events that are wanted, by their place in the log."""
-        wanted = [event for event in self.log if patterns.matches(self.wanted, event.name)]
+        wanted = [event for event in self.log if patterns.matches(self.wanted, event)]
         store, endpoint_id = self.of.deliveries, self.endpoint.endpoint_id
         return [(int(e.sequence or 0), store.get(delivery_id(e.event_id, endpoint_id))) for e in wanted]
 

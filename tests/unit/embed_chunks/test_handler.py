@@ -11,12 +11,16 @@ from core.blobs import Blobs
 from core.embedding import Patience, Vector
 from core.errors import CountMismatch, Throttled
 from core.jobs import Job, JobStore, begin, cancel
-from core.vectors import Version, unpack
+from core.vectors import unpack
 from embed_chunks import handler as module
-from embed_chunks.handler import LAST_RECEIVE, RESERVE_SECONDS, handler
+from embed_chunks.handler import LAST_RECEIVE, handler
+from kinds.document import embedding as batches
+from kinds.document.embedding import RESERVE_SECONDS
+from kinds.document.kind import DOCUMENT, version_of
+from kinds.replay.kind import REPLAY
 from tests.support.calls import Calls
 from tests.support.clock import Clock
-from tests.unit.examples import job
+from tests.unit.examples import echo_kind, job, replay
 
 EXECUTION = "arn:execution"
 TEXTS = ["one", "three", "seventeen"]
@@ -64,10 +68,10 @@ def store(environment: dict[str, str], jobs_table: str, bucket: str, queues: Non
 @pytest.fixture
 def subject(store: JobStore, blobs: Blobs) -> Job:
     """A running job with one batch of three chunks."""
-    job_id = store.submit(job(at=time.time())).job.job_id
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
     lines = [{"chunk": i, "text": text, "start": i, "end": i + 1, "heading": ""} for i, text in enumerate(TEXTS)]
     blobs.put(f"work/{job_id}/chunks/0000.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
-    return store.apply(job_id, begin(stage="embed", lease=EXECUTION))
+    return store.apply(job_id, begin(DOCUMENT, stage="embed", lease=EXECUTION))
 
 
 @pytest.fixture
@@ -102,9 +106,8 @@ def told(calls: Calls) -> list[tuple[str, str | None]]:
 
 
 def stored(subject: Job) -> list[list[float]]:
-    version = Version(subject.owner, subject.document_id, subject.document_version)
-    key = f"{module.dependencies().vectors._batch(version, 0)}.f32"
-    return [list(row) for row in unpack(module.dependencies().blobs.get(key), 2)]
+    key = f"{batches.dependencies().vectors._batch(version_of(subject), 0)}.f32"
+    return [list(row) for row in unpack(batches.dependencies().blobs.get(key), 2)]
 
 
 def test_batch(store: JobStore, subject: Job, model: Model, calls: Calls) -> None:
@@ -172,6 +175,25 @@ def test_failure_of_the_job(subject: Job, model: Model, calls: Calls) -> None:
     model.trouble = {"one": CountMismatch("wrong")}
     assert work(subject) == []
     assert told(calls) == [("SendTaskFailure", "CountMismatch")]
+
+
+def test_a_kind_without_batches(store: JobStore, calls: Calls) -> None:
+    """A batch of a job whose kind has none fails its token at once."""
+    made = store.submit(REPLAY, replay(at=time.time())).job
+    held = store.apply(made.job_id, begin(REPLAY, stage="send", lease=EXECUTION))
+    assert work(held) == []
+    assert told(calls) == [("SendTaskFailure", "JobFailure")]
+
+
+def test_a_kind_that_is_gone(store: JobStore, calls: Calls) -> None:
+    """A batch of a kind that is registered no more comes again, as after a mistaken deployment, and then fails."""
+    opera = echo_kind(name="opera", runs_on="machine", work=None)
+    made = store.submit(opera, job(kind="opera", input={"text": "x"}, at=time.time())).job
+    held = store.apply(made.job_id, begin(opera, stage="say", lease=EXECUTION))
+    assert work(held) == ["m"]
+    assert told(calls) == []
+    assert work(held, receives=LAST_RECEIVE) == []
+    assert [call for call, _ in told(calls)] == ["SendTaskFailure"]
 
 
 def test_fewer_vectors(subject: Job, model: Model, calls: Calls) -> None:

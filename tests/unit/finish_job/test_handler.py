@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from core import errors
+from core.blobs import Blobs
 from core.documents.catalog import Catalog
 from core.errors import JobClosed, Superseded, Unavailable
 from core.jobs import JobStore, begin, cancel
 from finish_job import handler as module
 from finish_job.handler import explain, handler
+from kinds.document.kind import DOCUMENT
 from tests.support.calls import Calls, transaction_canceled
 from tests.support.clock import Clock
 from tests.unit.examples import document, job
@@ -20,18 +22,18 @@ EXECUTION = "arn:execution"
 
 
 @pytest.fixture
-def store(environment: dict[str, str], jobs_table: str) -> JobStore:
+def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore:
     return module.dependencies().jobs
 
 
 @pytest.fixture
-def catalog(store: JobStore) -> Catalog:
-    return module.dependencies().catalog
+def catalog(dynamodb: Any, jobs_table: str) -> Catalog:
+    return Catalog(dynamodb, jobs_table)
 
 
 def running(store: JobStore) -> str:
-    job_id = store.submit(job(at=time.time(), metadata={"year": "2026"})).job.job_id
-    store.apply(job_id, begin(stage="notify", lease=EXECUTION))
+    job_id = store.submit(DOCUMENT, job(at=time.time(), metadata={"year": "2026"})).job.job_id
+    store.apply(job_id, begin(DOCUMENT, stage="notify", lease=EXECUTION))
     return job_id
 
 
@@ -83,6 +85,20 @@ def test_success(store: JobStore, catalog: Catalog) -> None:
     last = json.loads(store.events(job_id)[-1].body)
     assert (last["event"], last["chunks"], last["characters"]) == ("document.indexed", 3, 40)
     assert not {"index", "batches"} & set(last)
+
+
+def test_a_result_that_was_handed_on_by_key(store: JobStore, blobs: Blobs, catalog: Catalog) -> None:
+    """A result that was too large for the state machine is read from where its Task has left it."""
+    job_id = running(store)
+    told = success(job_id)
+    key = f"results/ana/{job_id}/result.json"
+    blobs.put(key, json.dumps(told["result"]).encode())
+    assert handler(told | {"result": {"result_key": key}}, None)["status"] == "completed"
+    done, live = store.get(job_id), catalog.get("ana", "notes")
+    assert (done.result or {})["chunks"] == 3
+    assert done.result_key is None
+    assert live is not None
+    assert live.index == "model-2"
 
 
 def test_success_twice(store: JobStore) -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,13 +11,16 @@ from botocore.exceptions import ClientError
 
 from core import events
 from core.blobs import Blobs
+from core.documents.catalog import Catalog
 from core.jobs import Job, JobStore, begin, cancel, complete, fail
 from core.vectors import ObjectVectors, Version
 from indexing import handler as module
 from indexing.handler import handler
+from kinds.document.kind import DOCUMENT, version_of
+from kinds.replay.kind import REPLAY
 from tests.support.calls import Calls
 from tests.support.clock import Clock
-from tests.unit.examples import document, job
+from tests.unit.examples import document, job, replay
 
 
 class Machine:
@@ -61,8 +65,13 @@ def store(machine: Machine) -> JobStore:
 
 
 @pytest.fixture
+def catalog(dynamodb: Any, jobs_table: str) -> Catalog:
+    return Catalog(dynamodb, jobs_table)
+
+
+@pytest.fixture
 def subject(store: JobStore) -> Job:
-    return store.submit(job(at=time.time())).job
+    return store.submit(DOCUMENT, job(at=time.time())).job
 
 
 def hear(message: dict[str, Any]) -> list[dict[str, str]]:
@@ -76,13 +85,14 @@ def event(subject: Job, verb: str) -> dict[str, Any]:
 
 def vectors(blobs: Blobs, subject: Job, index: str = "model-2", version: str | None = None) -> Version:
     """Vectors of a version of the job's document, the job's own if none is named."""
-    made = Version(subject.owner, subject.document_id, version or subject.document_version)
+    made = version_of(subject)
+    made = replace(made, version=version or made.version)
     ObjectVectors(blobs, index=index, dimensions=1).put(made, 0, [[1.0]], [{}])
     return made
 
 
 def versions(blobs: Blobs, subject: Job, index: str = "model-2") -> list[str]:
-    found = ObjectVectors(blobs, index=index, dimensions=1).versions(subject.owner, subject.document_id)
+    found = ObjectVectors(blobs, index=index, dimensions=1).versions(subject.owner, subject.subject["document_id"])
     return [version.version for version in found]
 
 
@@ -96,13 +106,13 @@ def test_start(machine: Machine, subject: Job) -> None:
     assert started["name"] == subject.job_id
     told = json.loads(started["input"])
     assert set(told) == {"job_id", "owner", "document_id", "version", "source_key", "timeout_seconds"}
-    assert (told["version"], told["source_key"]) == (subject.document_version, subject.input["source_key"])
+    assert (told["version"], told["source_key"]) == (version_of(subject).version, subject.input["source_key"])
     assert told["timeout_seconds"] == pytest.approx(4 * 3600, abs=60)
 
 
 def test_start_after_the_deadline(machine: Machine, store: JobStore) -> None:
     """A job that is late already still gets a minute, since another judges what is late."""
-    late = store.submit(job(at=time.time(), deadline=events.timestamp(time.time() - 5))).job
+    late = store.submit(DOCUMENT, job(at=time.time(), deadline=events.timestamp(time.time() - 5))).job
     hear(event(late, "uploaded"))
     assert json.loads(machine.started[0]["input"])["timeout_seconds"] == 60
 
@@ -127,8 +137,8 @@ def test_an_execution_that_left_its_job_open(machine: Machine, store: JobStore, 
 def test_start_of_a_job_that_is_over(machine: Machine, store: JobStore, subject: Job) -> None:
     """A job that was canceled before it started, or that runs, is not started."""
     store.apply(subject.job_id, cancel)
-    other = store.submit(job(at=time.time())).job
-    store.apply(other.job_id, begin(stage="validate", lease="x"))
+    other = store.submit(DOCUMENT, job(at=time.time())).job
+    store.apply(other.job_id, begin(DOCUMENT, stage="validate", lease="x"))
     assert hear(event(subject, "uploaded")) == hear(event(other, "uploaded")) == []
     assert machine.started == []
 
@@ -136,6 +146,40 @@ def test_start_of_a_job_that_is_over(machine: Machine, store: JobStore, subject:
 def test_a_job_that_is_gone(machine: Machine) -> None:
     """A message of a job that has expired is acknowledged."""
     assert hear({"event": "document.uploaded", "job_id": "job_gone"}) == []
+    assert machine.started == []
+
+
+def test_another_kind(machine: Machine, store: JobStore, blobs: Blobs) -> None:
+    """A job that no state machine runs is neither started nor stopped, and what it leaves is removed."""
+    made = store.submit(REPLAY, replay(at=time.time())).job
+    blobs.put(f"work/{made.job_id}/x", b"x")
+    assert hear({"event": "replay.requested", "job_id": made.job_id}) == []
+    assert store.get(made.job_id) == made
+    assert list(blobs.keys("work/")) == [f"work/{made.job_id}/x"]
+    store.apply(made.job_id, cancel)
+    assert hear({"event": "replay.canceled", "job_id": made.job_id}) == []
+    assert (machine.started, machine.executions, list(blobs.keys("work/"))) == ([], {}, [])
+
+
+@pytest.mark.parametrize("name", ["document.started", "document.chunked", "document.progressed"])
+def test_what_is_neither_first_nor_last(machine: Machine, subject: Job, blobs: Blobs, name: str) -> None:
+    """An event in the middle of a job starts nothing and removes nothing."""
+    blobs.put(f"work/{subject.job_id}/text", b"x")
+    assert hear({"event": name, "job_id": subject.job_id}) == []
+    assert (machine.started, len(list(blobs.keys("work/")))) == ([], 1)
+
+
+@pytest.mark.parametrize("name", ["summary.requested", "summary.deleted", "summary", "ping", ""])
+def test_a_kind_that_nobody_knows(machine: Machine, logged: Callable[[], list[dict[str, Any]]], name: str) -> None:
+    """A message of a kind that is not registered is logged and done with; it would fail for ever."""
+    assert hear({"event": name, "job_id": "job_1"}) == hear({"event": name}) == []
+    assert machine.started == []
+    assert [line["event_name"] for line in logged() if line["level"] == "ERROR"] == [name] * 2
+
+
+def test_a_message_that_its_kind_does_not_take(machine: Machine) -> None:
+    """What is no event of a kind without messages of its own is done with."""
+    assert hear({"event": "replay.deleted", "owner": "ana"}) == []
     assert machine.started == []
 
 
@@ -158,36 +202,36 @@ def test_stop(machine: Machine, store: JobStore, subject: Job, blobs: Blobs, cha
 
 def test_stop_leaves_other_versions(machine: Machine, store: JobStore, subject: Job, blobs: Blobs) -> None:
     """What belongs to another version of the document, live or in the making, stays."""
-    for version in ("0" * 26, subject.document_version, "Z" * 26):
+    for version in ("0" * 26, version_of(subject).version, "Z" * 26):
         vectors(blobs, subject, version=version)
     store.apply(subject.job_id, cancel)
     assert hear(event(subject, "canceled")) == []
     assert versions(blobs, subject) == ["0" * 26, "Z" * 26]
 
 
-def test_supersede(machine: Machine, store: JobStore, subject: Job, blobs: Blobs) -> None:
+def test_supersede(machine: Machine, store: JobStore, subject: Job, blobs: Blobs, catalog: Catalog) -> None:
     """After a version went live the older ones go, and one that is in the making stays."""
-    for version in ("0" * 26, subject.document_version, "Z" * 26):
+    for version in ("0" * 26, version_of(subject).version, "Z" * 26):
         vectors(blobs, subject, version=version)
     blobs.put(f"work/{subject.job_id}/text", b"x")
-    store.apply(subject.job_id, begin(stage="notify", lease="x"))
-    publish = module.dependencies().catalog.publish("ana", document(version=subject.document_version))
-    store.apply(subject.job_id, complete(lease="x", result={}), also=[publish])
+    store.apply(subject.job_id, begin(DOCUMENT, stage="notify", lease="x"))
+    publish = catalog.publish("ana", document(version=version_of(subject).version))
+    store.apply(subject.job_id, complete(DOCUMENT, lease="x", result={}), also=[publish])
     assert hear(event(subject, "indexed")) == []
-    assert versions(blobs, subject) == [subject.document_version, "Z" * 26]
+    assert versions(blobs, subject) == [version_of(subject).version, "Z" * 26]
     assert list(blobs.keys("work/")) == []
 
 
 def test_a_late_failure_leaves_the_live_version(
-    machine: Machine, store: JobStore, subject: Job, blobs: Blobs
+    machine: Machine, store: JobStore, subject: Job, blobs: Blobs, catalog: Catalog
 ) -> None:
     """The version that is live is never removed, whatever message comes."""
     vectors(blobs, subject)
-    store.apply(subject.job_id, begin(stage="notify", lease="x"))
-    publish = module.dependencies().catalog.publish("ana", document(version=subject.document_version))
-    store.apply(subject.job_id, complete(lease="x", result={}), also=[publish])
+    store.apply(subject.job_id, begin(DOCUMENT, stage="notify", lease="x"))
+    publish = catalog.publish("ana", document(version=version_of(subject).version))
+    store.apply(subject.job_id, complete(DOCUMENT, lease="x", result={}), also=[publish])
     assert hear(event(subject, "failed")) == []
-    assert versions(blobs, subject) == [subject.document_version]
+    assert versions(blobs, subject) == [version_of(subject).version]
 
 
 def test_deleted(machine: Machine, subject: Job, blobs: Blobs) -> None:
@@ -199,7 +243,7 @@ def test_deleted(machine: Machine, subject: Job, blobs: Blobs) -> None:
     message = {
         "event": "document.deleted",
         "owner": "ana",
-        "document_id": subject.document_id,
+        "document_id": subject.subject["document_id"],
         "version": "6" * 26,
     }
     assert hear(message) == []

@@ -13,6 +13,7 @@ from core import ids
 from core.errors import InvalidRequest
 from core.jobs import JobStore, links
 from core.live.audience import MAX_SUBSCRIPTIONS, TICKET_SECONDS, Audience, Subscription
+from kinds.document.kind import DOCUMENT
 from live.handler import MAX_SEQUENCE, _parsed, handler
 from tests.support.calls import Calls
 from tests.support.clock import Clock
@@ -38,7 +39,7 @@ def job_id(jobs: JobStore) -> str:
 
 
 def submitted(jobs: JobStore, **facts: Any) -> str:
-    return jobs.submit(job(at=NOW, link_key=links.make_key(), **facts)).job.job_id
+    return jobs.submit(DOCUMENT, job(at=NOW, link_key=links.make_key(), **facts)).job.job_id
 
 
 def token(jobs: JobStore, job_id: str, *, hours: int = 1, now: float = NOW) -> str:
@@ -145,7 +146,7 @@ def _of_other(jobs: JobStore, job_id: str) -> str:
 def _expired(jobs: JobStore) -> str:
     """A token that holds, of a job that is kept no longer."""
     gone = job(at=NOW, link_key=links.make_key(), expires_at=int(NOW) - 1)
-    jobs.submit(gone)
+    jobs.submit(DOCUMENT, gone)
     return links.make_token(gone, now=NOW, hours=1)
 
 

@@ -15,6 +15,7 @@ from core.jobs import JobStore
 from core.live import messages
 from core.live.audience import CONNECTING_SECONDS, KEPT_SECONDS, Audience, Connection
 from core.live.messages import MESSAGE_BYTES
+from kinds.document.kind import DOCUMENT
 from live_push import handler as live_push
 from live_push.handler import handler
 from tests.support.calls import Calls
@@ -38,7 +39,7 @@ class Bench:
 
     def job(self, **facts: Any) -> str:
         """A job whose log has its first event."""
-        return self.jobs.submit(job(at=NOW, **facts)).job.job_id
+        return self.jobs.submit(DOCUMENT, job(at=NOW, **facts)).job.job_id
 
     def log(self, job_id: str, *, note: str = "", **facts: Any) -> Record:
         """Another event in a job's log, as fast as a test can write it; returns the stream's record."""
@@ -50,6 +51,7 @@ class Bench:
         row = {"pk": f"JOB#{job_id}", "sk": f"EVENT#{number:06d}", "entity": "event", "name": payload["event"]}
         row |= {key: payload[key] for key in ("event_id", "job_id", "sequence", "timestamp")}
         row |= {"kind": item["kind"], "owner": item["owner"], "expires_at": int(NOW) + DAY}
+        row |= {"status": "running", "lifecycle": "progress"}
         row |= {"body": events.encode(payload), **facts}
         self.dynamodb.put_item(TableName=JOBS, Item=row)
         return self.record(row)

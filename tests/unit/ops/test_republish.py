@@ -10,26 +10,28 @@ import pytest
 from botocore.exceptions import ClientError
 
 from core.jobs import Job, begin, fail
+from kinds.document.kind import DOCUMENT
 from ops import republish
 from publisher import handler as publisher
 from tests.unit.examples import event, job
 from tests.unit.ops.conftest import Answer, Deployment
 
 Ops = Callable[..., Answer]
+PARKED = ("name", "kind", "owner", "event_id", "body", "lifecycle", "status")
 FAR = 4_000_000_000  # epoch seconds; the commands use the real clock
 
 
 def failed_job(deployed: Deployment) -> Job:
     """Three events: uploaded, started, failed."""
     draft = replace(job(), expires_at=FAR)
-    deployed.jobs.submit(draft)
-    deployed.jobs.apply(draft.job_id, begin(stage="validate", lease="run"))
+    deployed.jobs.submit(DOCUMENT, draft)
+    deployed.jobs.apply(draft.job_id, begin(DOCUMENT, stage="validate", lease="run"))
     return deployed.jobs.apply(draft.job_id, fail(code="empty", message="The document has no text."))
 
 
 def park(deployed: Deployment, **facts: str) -> str:
     parked = event(**facts)
-    body = {key: getattr(parked, key) for key in ("name", "kind", "owner", "event_id", "body")}
+    body = {key: getattr(parked, key) for key in PARKED}
     key = f"parked/{parked.event_id}.json"
     deployed.blobs.put(key, json.dumps(body).encode())
     return key
@@ -43,8 +45,13 @@ def test_a_jobs_whole_log_is_sent_again(ops: Ops, deployed: Deployment) -> None:
     """Every event in order, with the stored bytes and the attributes that filters look at."""
     failed = failed_job(deployed)
     log = deployed.jobs.events(failed.job_id)
+    told = [("submitted", "queued"), ("progress", "running"), ("ended", "failed")]
     assert ops("republish", "--job", failed.job_id) == Answer(0, "3 events published\n", "")
-    assert sent(deployed) == [(e.body, {"event_type": e.name, "kind": "document", "owner": "ana"}) for e in log]
+    common = {"kind": "document", "owner": "ana"}
+    assert sent(deployed) == [
+        (logged.body, {"event_type": logged.name, "lifecycle": lifecycle, "status": status} | common)
+        for logged, (lifecycle, status) in zip(log, told, strict=True)
+    ]
 
 
 def test_failures_alert_people_again(ops: Ops, deployed: Deployment) -> None:
@@ -106,7 +113,7 @@ def test_the_publisher_writes_what_this_reads(ops: Ops, deployed: Deployment) ->
     """What the publisher itself parks can be sent: the two agree on place and form."""
     ops("republish", "--parked")  # configures the publisher, as its environment does on AWS
     stored = event(name="document.failed")
-    item = {key: getattr(stored, key) for key in ("name", "kind", "owner", "event_id", "body")}
+    item = {key: getattr(stored, key) for key in PARKED}
     publisher.park({**item, "pk": "JOB#1", "sk": "EVENT#000001"}, ValueError())
     assert ops("republish", "--parked").out == "1 events published, 0 left\n"
     assert [body for body, _ in sent(deployed)] == [stored.body]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,15 +11,20 @@ from botocore.exceptions import ReadTimeoutError
 
 from core import events
 from core.blobs import Blobs
+from core.jobs import JobStore, Kind, begin, complete
+from core.webhooks.owner_log import OwnerLog
+from kinds.document.kind import DOCUMENT
+from kinds.replay.kind import REPLAY
 from publisher.handler import handler
 from tests.support.calls import Calls
 from tests.support.clock import Clock
+from tests.unit.examples import DAY, job, replay
 
 BODY = events.encode({"event": "document.indexed", "text": "año \u2028 👩‍🚀", "score": 0.1})
 
 
 def record(number: int, name: str = "document.chunked", body: str = BODY) -> dict[str, Any]:
-    """A stream record as Lambda hands it over: the new image in DynamoDB's own JSON."""
+    """The stream record of an event in the middle of a job."""
     item = {
         "pk": f"JOB#job_{number}",
         "sk": "EVENT#000001",
@@ -29,10 +35,17 @@ def record(number: int, name: str = "document.chunked", body: str = BODY) -> dic
         "kind": "document",
         "owner": "ana",
         "sequence": 1,
+        "status": "running",
+        "lifecycle": "progress",
         "timestamp": "2026-11-29T14:33:00.123Z",
         "expires_at": 1,
         "body": body,
     }
+    return streamed(number, item)
+
+
+def streamed(number: int, item: dict[str, Any]) -> dict[str, Any]:
+    """A stream record as Lambda hands it over: the new image in DynamoDB's own JSON."""
     image = {key: TypeSerializer().serialize(value) for key, value in item.items()}
     return {"eventName": "INSERT", "dynamodb": {"SequenceNumber": str(1000 + number), "NewImage": image}}
 
@@ -70,12 +83,57 @@ def test_message(calls: Calls, environment: dict[str, str]) -> None:
             "event_type": {"DataType": "String", "StringValue": "document.chunked"},
             "kind": {"DataType": "String", "StringValue": "document"},
             "owner": {"DataType": "String", "StringValue": "ana"},
+            "lifecycle": {"DataType": "String", "StringValue": "progress"},
+            "status": {"DataType": "String", "StringValue": "running"},
         },
         "MessageGroupId": "ana",
     }
 
 
-@pytest.mark.parametrize("name", events.names("document"))
+def attributes(calls: Calls) -> list[dict[str, str]]:
+    sent = [call.params["MessageAttributes"] for call in calls.log if call.operation == "Publish"]
+    return [{name: value["StringValue"] for name, value in each.items()} for each in sent]
+
+
+def rows(dynamodb: Any, owner_or_job: str) -> list[dict[str, Any]]:
+    """The events under this key, as their writers have stored them."""
+    query = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": owner_or_job}}
+    found = dynamodb.query(TableName="jobs", **query)["Items"]
+    return [row for row in found if row.get("entity") == "event"]
+
+
+@pytest.mark.parametrize("kind", [DOCUMENT, REPLAY], ids=["document", "replay"])
+def test_what_filters_read_of_a_job(dynamodb: Any, jobs_table: str, calls: Calls, kind: Kind) -> None:
+    """Every event of a job tells where in its life the job is, and its status, as they are with the event."""
+    store = JobStore(dynamodb, jobs_table)
+    draft = job(at=time.time()) if kind is DOCUMENT else replay(at=time.time())
+    job_id = store.submit(kind, draft).job.job_id
+    store.apply(job_id, begin(kind, stage=kind.stages[0], lease="x"))
+    store.apply(job_id, begin(kind, stage=kind.stages[0], lease="x"))
+    store.apply(job_id, complete(kind, lease="x", result={}))
+    assert publish(*(streamed(n, row) for n, row in enumerate(rows(dynamodb, f"JOB#{job_id}")))) == []
+    told = [
+        (kind.first_name, "submitted", "queued"),
+        (f"{kind.name}.started", "progress", "running"),
+        (f"{kind.name}.retried", "progress", "running"),
+        (f"{kind.name}.{kind.good_end}", "ended", "completed"),
+    ]
+    common = {"kind": kind.name, "owner": "ana"}
+    assert attributes(calls) == [
+        {"event_type": name, "lifecycle": lifecycle, "status": status} | common for name, lifecycle, status in told
+    ]
+
+
+def test_what_filters_read_of_an_owners_event(dynamodb: Any, jobs_table: str, calls: Calls) -> None:
+    """An owner's own event is no job's, so it has neither status nor lifecycle."""
+    log = OwnerLog(dynamodb, jobs_table, retention_seconds=DAY)
+    log.append("ana", "ping", endpoint_id="wh_1")
+    (row,) = rows(dynamodb, "OWNER#ana")
+    assert publish(streamed(1, row)) == []
+    assert attributes(calls) == [{"event_type": "ping", "kind": "endpoint", "owner": "ana"}]
+
+
+@pytest.mark.parametrize("name", DOCUMENT.names)
 def test_topics(calls: Calls, name: str) -> None:
     """Every event goes to the topic of events, and failures also to that of alerts."""
     publish(record(1, name))
@@ -120,6 +178,8 @@ def test_what_is_refused_for_good(calls: Calls, blobs: Blobs, logged: Callable[[
         "owner": "ana",
         "event_id": "evt_2",
         "body": BODY,
+        "status": "running",
+        "lifecycle": "progress",
     }
     assert list(blobs.keys("parked/")) == ["parked/evt_2.json"]
     (line,) = (line for line in logged() if line["level"] == "ERROR")

@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import CountMismatch, JobClosed, Superseded
 from core.jobs import Job, JobStore, begin
-from core.vectors import Version
+from kinds.document.kind import DOCUMENT, version_of
 from store_vectors import handler as module
 from store_vectors.handler import handler
 from tests.unit.examples import document, job
@@ -24,15 +24,15 @@ def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore
 @pytest.fixture
 def subject(store: JobStore) -> Job:
     """A job of three vectors, which are all there."""
-    job_id = store.submit(job(at=time.time())).job.job_id
-    subject = store.apply(job_id, begin(stage="embed", lease=EXECUTION))
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    subject = store.apply(job_id, begin(DOCUMENT, stage="embed", lease=EXECUTION))
     put(subject, 0, 2)
     put(subject, 1, 1)
     return subject
 
 
 def put(subject: Job, batch: int, count: int) -> None:
-    version = Version(subject.owner, subject.document_id, subject.document_version)
+    version = version_of(subject)
     module.dependencies().vectors.put(version, batch, [[0.0, 1.0]] * count, [{}] * count)
 
 

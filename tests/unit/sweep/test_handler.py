@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from core import events
-from core.jobs import JobStore, begin
+from core.jobs import JobStore, begin, cancel
+from kinds.document.kind import DOCUMENT
 from sweep import handler as module
 from sweep.handler import handler
 from tests.support.calls import Calls
@@ -69,9 +70,9 @@ def test_deadlines(store: JobStore) -> None:
     """Open jobs whose deadline has passed end with that reason, queued or running; others are left alone."""
     past, future = events.timestamp(time.time() - 1), events.timestamp(time.time() + 60)
     queued, running, early = (
-        store.submit(job(at=time.time(), deadline=d)).job.job_id for d in (past, past, future)
+        store.submit(DOCUMENT, job(at=time.time(), deadline=d)).job.job_id for d in (past, past, future)
     )
-    store.apply(running, begin(stage="chunk", lease="x"))
+    store.apply(running, begin(DOCUMENT, stage="chunk", lease="x"))
     sweep()
     sweep()
     for job_id in (queued, running):
@@ -84,7 +85,7 @@ def test_deadlines(store: JobStore) -> None:
 def test_one_that_cannot_be_ended_keeps_no_other_waiting(store: JobStore, calls: Calls) -> None:
     """A job that cannot be ended now is ended by a later sweep, and the others by this one."""
     past = events.timestamp(time.time() - 1)
-    made = [store.submit(job(at=time.time(), deadline=past)).job.job_id for _ in range(3)]
+    made = [store.submit(DOCUMENT, job(at=time.time(), deadline=past)).job.job_id for _ in range(3)]
     calls.fail("dynamodb", "TransactWriteItems", "InternalServerError")
     sweep()
     assert sorted(store.get(job_id).status for job_id in made) == ["failed", "failed", "queued"]
@@ -94,7 +95,7 @@ def test_one_that_cannot_be_ended_keeps_no_other_waiting(store: JobStore, calls:
 
 def test_a_job_that_was_never_started(store: JobStore, queues: Queues) -> None:
     """A job whose start failed too often ends with a reason, and its message is done with."""
-    job_id = store.submit(job(at=time.time())).job.job_id
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
     queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
     queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": "job_gone"})
     sweep()
@@ -128,6 +129,33 @@ def test_a_batch_that_was_never_embedded(store: JobStore, queues: Queues, calls:
     assert queues.left("EMBEDDING_DLQ_URL") == 0
 
 
+@pytest.mark.parametrize("hops", [{}, {"hops": 3}])
+def test_a_job_that_no_worker_could_do(
+    store: JobStore, queues: Queues, calls: Calls, hops: dict[str, int]
+) -> None:
+    """A dead message of a job itself ends the job, since nobody else would; no state machine is told."""
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    queues.put("EMBEDDING_DLQ_URL", {"job_id": job_id, **hops})
+    queues.put("EMBEDDING_DLQ_URL", {"job_id": "job_gone", **hops})
+    sweep()
+    ended = store.get(job_id)
+    assert ended.error is not None
+    assert (ended.status, ended.error["code"]) == ("failed", "attempts_exhausted")
+    assert [call for call in calls.log if call.operation == "SendTaskFailure"] == []
+    assert queues.left("EMBEDDING_DLQ_URL") == 0
+
+
+def test_a_dead_message_of_a_job_that_has_ended(store: JobStore, queues: Queues) -> None:
+    """A job that ended all the same stays as it is."""
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    store.apply(job_id, cancel)
+    queues.put("EMBEDDING_DLQ_URL", {"job_id": job_id})
+    queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
+    sweep()
+    assert store.get(job_id).status == "canceled"
+    assert (queues.left("EMBEDDING_DLQ_URL"), queues.left("INDEXING_DLQ_URL")) == (0, 0)
+
+
 @pytest.mark.parametrize(("code", "left"), [("TaskTimedOut", 0), ("InvalidToken", 0), ("InternalError", 1)])
 def test_tokens(store: JobStore, queues: Queues, calls: Calls, code: str, left: int) -> None:
     """A token that nobody waits for is done with; one that could not be answered now stays."""
@@ -139,7 +167,7 @@ def test_tokens(store: JobStore, queues: Queues, calls: Calls, code: str, left: 
 
 def test_a_message_that_nobody_understands(store: JobStore, queues: Queues) -> None:
     """A message that cannot be read stays, and keeps none behind it from being seen to, nor another queue."""
-    job_ids = [store.submit(job(at=time.time())).job.job_id for _ in range(2)]
+    job_ids = [store.submit(DOCUMENT, job(at=time.time())).job.job_id for _ in range(2)]
     for body in ("{", "[]", '{"nonsense": 1}'):
         queues.put_text("INDEXING_DLQ_URL", body)
         queues.put_text("EMBEDDING_DLQ_URL", body)
@@ -155,8 +183,8 @@ def test_a_message_that_nobody_understands(store: JobStore, queues: Queues) -> N
 def test_a_queue_that_cannot_be_read(store: JobStore, queues: Queues, calls: Calls, failing: str) -> None:
     """One queue that gives nothing keeps neither the other nor the deadlines waiting."""
     past = events.timestamp(time.time() - 1)
-    overdue = store.submit(job(at=time.time(), deadline=past)).job.job_id
-    unstarted = store.submit(job(at=time.time())).job.job_id
+    overdue = store.submit(DOCUMENT, job(at=time.time(), deadline=past)).job.job_id
+    unstarted = store.submit(DOCUMENT, job(at=time.time())).job.job_id
     queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": unstarted})
     queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
     url = queues.urls[failing]

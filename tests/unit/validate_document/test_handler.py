@@ -8,6 +8,7 @@ from core.blobs import Blobs
 from core.documents.parse import Limits
 from core.errors import DocumentTooLarge, JobClosed, SourceNotFound
 from core.jobs import JobStore, begin, cancel
+from kinds.document.kind import DOCUMENT
 from tests.unit.examples import job
 from validate_document import handler as module
 from validate_document.handler import handler
@@ -29,7 +30,7 @@ def event(store: JobStore, blobs: Blobs) -> dict[str, str]:
     key = "uploads/ana/upl_1/a.md"
     etag = blobs.put(key, TEXT.encode())
     subject = store.submit(
-        job(at=time.time(), input={"document_id": "d", "bytes": 1, "etag": etag, "source_key": key})
+        DOCUMENT, job(at=time.time(), input={"document_id": "d", "bytes": 1, "etag": etag, "source_key": key})
     )
     return {"job_id": subject.job.job_id, "source_key": key, "execution": EXECUTION}
 
@@ -65,7 +66,7 @@ def test_too_large(event: dict[str, str], store: JobStore, blobs: Blobs) -> None
     """A file over the limit is told by its bytes, of which no more than the limit are read."""
     etag = blobs.put("inputs/ana/large", b"x" * 1001)
     large = {"document_id": "d", "bytes": 1, "etag": etag, "source_key": "inputs/ana/large"}
-    job_id = store.submit(job(at=time.time(), input=large)).job.job_id
+    job_id = store.submit(DOCUMENT, job(at=time.time(), input=large)).job.job_id
     with pytest.raises(DocumentTooLarge, match="1000 bytes"):
         handler(event | {"job_id": job_id, "source_key": "inputs/ana/large"}, None)
 
@@ -74,7 +75,7 @@ def test_over(event: dict[str, str], store: JobStore) -> None:
     """A job that was canceled, or that another execution holds, is not worked on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "parse", lambda *_, **__: pytest.fail("nothing is parsed"))
-        store.apply(event["job_id"], begin(stage="validate", lease="other"))
+        store.apply(event["job_id"], begin(DOCUMENT, stage="validate", lease="other"))
         with pytest.raises(JobClosed):
             handler(event, None)
         store.apply(event["job_id"], cancel)

@@ -17,6 +17,7 @@ from core.jobs import History, Job, JobStore, Snapshot, begin, cancel, links
 from core.webhooks import deliveries
 from core.webhooks.deliveries import Attempt, Delivery
 from core.webhooks.endpoints import Endpoints, Vault
+from kinds.document.kind import DOCUMENT
 from tests.support import sse
 from tests.unit.examples import NOW, FakeClock, event, job
 from tests.unit.rest import Answer, call, problem
@@ -133,7 +134,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 @pytest.fixture
 def job_id(store: JobStore) -> str:
-    return store.submit(job(at=time.time(), link_key=links.make_key())).job.job_id
+    return store.submit(DOCUMENT, job(at=time.time(), link_key=links.make_key())).job.job_id
 
 
 def ask(job_id: str, **options: Any) -> Answer:
@@ -158,7 +159,7 @@ def test_not_modified(store: JobStore, job_id: str, clock: FakeClock) -> None:
     tag = ask(job_id).headers["etag"]
     unchanged = ask(job_id, headers={"If-None-Match": tag})
     assert (unchanged.status, unchanged.body, unchanged.headers["etag"]) == (304, "", tag)
-    store.apply(job_id, begin(stage="validate", lease="x"))
+    store.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
     changed = ask(job_id, headers={"if-none-match": tag})
     assert (changed.status, changed.json["status"]) == (200, "running")
 
@@ -209,7 +210,7 @@ def test_change_while_waiting(
     def sleep(seconds: float) -> None:
         clock.sleep(seconds)
         if len(clock.sleeps) == 3:
-            store.apply(job_id, begin(stage="validate", lease="x"))
+            store.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
 
     monkeypatch.setattr(time, "sleep", sleep)
     seen = ask(job_id, query={"wait": "25"}, headers={"If-None-Match": tag})
@@ -266,7 +267,7 @@ def stored(store: JobStore, job_id: str) -> list[Any]:
 
 def test_events(store: JobStore, job_id: str, clock: FakeClock) -> None:
     """The log is answered as the events were stored, from any number on, and is not waited for."""
-    store.apply(job_id, begin(stage="validate", lease="x"))
+    store.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
     store.apply(job_id, cancel)
     log = stored(store, job_id)
     answer = log_of(job_id)
@@ -289,7 +290,7 @@ def test_wrong_place_in_the_log(job_id: str, after: str, accept: str) -> None:
 @pytest.mark.parametrize("accept", ["text/event-stream", "Text/Event-Stream", "text/event-stream, */*;q=0.1"])
 def test_stream(store: JobStore, job_id: str, clock: FakeClock, accept: str) -> None:
     """Whoever accepts a stream gets the events with their numbers, at once, and is to come back for more."""
-    store.apply(job_id, begin(stage="validate", lease="x"))
+    store.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
     answer = log_of(job_id, accept)
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -318,7 +319,7 @@ def test_stream(store: JobStore, job_id: str, clock: FakeClock, accept: str) -> 
 )
 def test_where_a_stream_goes_on(store: JobStore, job_id: str, asked: dict[str, Any], heard: list[str]) -> None:
     """A stream goes on after what the client saw last; an id that is none of ours is none."""
-    store.apply(job_id, begin(stage="validate", lease="x"))
+    store.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
     answer = log_of(job_id, "text/event-stream", **asked)
     assert [each.last_event_id for each in sse.parse(answer.body).events] == heard
 
@@ -331,7 +332,7 @@ def test_a_stream_is_held_open(
     def sleep(seconds: float) -> None:
         clock.sleep(seconds)
         if len(clock.sleeps) == 3:
-            store.apply(job_id, begin(stage="validate", lease="x"))
+            store.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
 
     monkeypatch.setattr(time, "sleep", sleep)
     answer = log_of(job_id, "text/event-stream", headers={"Last-Event-ID": "1"})
@@ -356,6 +357,26 @@ def test_the_end_of_a_stream(store: JobStore, job_id: str, clock: FakeClock) -> 
         over = log_of(job_id, "text/event-stream", headers={"Last-Event-ID": known})
         assert (over.status, over.body, over.headers["cache-control"]) == (204, "", "no-store")
     assert clock.sleeps == []
+
+
+def test_a_stream_for_who_knows_no_names(store: JobStore, job_id: str) -> None:
+    """Asked for `message`, a stream names each event so; what else one may ask for is refused by its name."""
+    store.apply(job_id, cancel)
+    for answer in (
+        log_of(job_id, "text/event-stream", query={"event": "message"}),
+        follow(
+            token_of(store, job_id),
+            "events",
+            headers={"Accept": "text/event-stream"},
+            query={"event": "message"},
+        ),
+    ):
+        heard = sse.parse(answer.body).events
+        assert [each.type for each in heard] == ["message", "message"]
+        assert [json.loads(each.data) for each in heard] == stored(store, job_id)
+    for name in ("", "end", "document.canceled"):
+        refused = log_of(job_id, "text/event-stream", query={"event": name})
+        assert problem(refused, 422, "invalid_request")["field"] == "event"
 
 
 @given(st.floats(0.01, 24))
@@ -409,8 +430,8 @@ def test_events_by_link(store: JobStore, job_id: str, accept: str) -> None:
 
 def test_links_that_do_not_hold(store: JobStore, job_id: str) -> None:
     """A token that is forged, over, another's, of no job or no token at all: the same 403, word for word."""
-    other = store.submit(job(at=time.time(), link_key=links.make_key())).job.job_id
-    keyless = store.submit(job(at=time.time())).job
+    other = store.submit(DOCUMENT, job(at=time.time(), link_key=links.make_key())).job.job_id
+    keyless = store.submit(DOCUMENT, job(at=time.time())).job
     ulid, expires, signature = token_of(store, job_id).split(".")
     wrong = [
         "x",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,18 +10,29 @@ from hypothesis import strategies as st
 
 from core import events
 from core.events import Event
+from kinds import KINDS
 from tests.support import sse
 from tests.unit.examples import event
 from wait.stream import encode, sequence_of
 
-VERBS = [(kind, name) for kind in events.KINDS for name in events.names(kind)]
-OPEN = [(kind, name) for kind, name in VERBS if name not in events.final_names(kind)]
-ENDINGS = [(kind, status) for kind in events.KINDS for status in events.ENDINGS]
+OPEN = [(kind.name, name) for kind in KINDS.values() for name in kind.names if name not in kind.final_names]
+ENDINGS = [
+    (kind.name, name, status)
+    for kind in KINDS.values()
+    for name, status in zip(kind.final_names, ("completed", "failed", "canceled"), strict=True)
+]
 
 
 def logged(sequence: int, kind: str, name: str, **facts: Any) -> Event:
+    """An event that ends nothing."""
     payload = {"event": name, "sequence": sequence, **facts}
-    return event(kind=kind, name=name, sequence=sequence, body=events.encode(payload))
+    told = {"status": "running", "lifecycle": "progress", "body": events.encode(payload)}
+    return event(kind=kind, name=name, sequence=sequence, **told)
+
+
+def ending(sequence: int, kind: str, name: str, status: str) -> Event:
+    """A job's last event."""
+    return replace(logged(sequence, kind, name), status=status, lifecycle="ended")
 
 
 @st.composite
@@ -70,10 +82,10 @@ def test_no_text_breaks_out(text: str) -> None:
     assert (heard.last_event_id, heard.type) == ("3", "document.progressed")
 
 
-@pytest.mark.parametrize(("kind", "status"), ENDINGS)
-def test_end(kind: str, status: str) -> None:
+@pytest.mark.parametrize(("kind", "name", "status"), ENDINGS)
+def test_end(kind: str, name: str, status: str) -> None:
     """After a job's last event comes `end` with its status, without a number: the last event stays the last."""
-    last = logged(7, kind, f"{kind}.{events.ending(kind, status)}")
+    last = ending(7, kind, name, status)
     before = logged(6, kind, f"{kind}.progressed")
     _, told, end = sse.parse(encode([before, last])).events
     assert (told.type, told.data) == (last.name, last.body)
@@ -86,6 +98,17 @@ def test_no_end(kind: str, name: str) -> None:
     """No other event of any kind ends anything, and an ending ends only where it is the last."""
     heard = sse.parse(encode([logged(1, kind, name)])).events
     assert [each.type for each in heard] == [name]
+
+
+@given(logs(), st.booleans())
+def test_one_name_for_all(log: list[Event], ended: bool) -> None:
+    """Where one name was asked for all events have it, the last one too, and no `end` comes after that."""
+    last = [ending(10**9 - 1, "document", "document.indexed", "completed")] if ended else []
+    heard = sse.parse(encode([*log, *last], named="message"))
+    assert [(each.type, each.data, each.last_event_id) for each in heard.events] == [
+        ("message", each.body, str(each.sequence)) for each in [*log, *last]
+    ]
+    assert (heard.retry, "event: end" in encode(last, named="message")) == (1000, False)
 
 
 @pytest.mark.parametrize("log", [[], [event()]], ids=["nothing", "something"])

@@ -19,6 +19,7 @@ from core.webhooks.deliveries import Attempt, Delivery
 from core.webhooks.endpoints import Endpoint
 from core.webhooks.health import Health, Outcome
 from core.webhooks.queue import Message
+from kinds.document.kind import DOCUMENT
 from tests.support.calls import Calls
 from tests.support.clock import Clock
 from tests.unit.examples import DAY, job
@@ -105,7 +106,7 @@ class Bench:
             made, secret = self.of.endpoints.draft("ana", "default")
             self.of.endpoints.create(made)
             self.secrets["default"] = secret or ""
-        subject = self.of.aftermath._jobs.submit(job(at=time.time(), webhook_url=URL)).job
+        subject = self.of.aftermath._jobs.submit(DOCUMENT, job(at=time.time(), webhook_url=URL)).job
         default = self.of.endpoints.get("ana", "default")
         facts = {"url": URL, "job_id": subject.job_id, "job_expires_at": subject.expires_at} | facts
         return subject, self.delivery(default, **facts)

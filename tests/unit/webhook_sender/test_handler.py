@@ -57,7 +57,7 @@ def test_what_the_job_shows(bench: Bench) -> None:
     subject, delivery = bench.of_job()
     bench.send(delivery)
     snapshot = bench.of.aftermath._jobs.snapshot(subject.job_id, owner="ana")
-    seen = views.whole(snapshot, views.LinkMaker("", "", 1), History())["webhook"]
+    seen = views.whole(snapshot, views.LinkMaker("", "", 1, str), History())["webhook"]
     assert (seen["status"], seen["attempts"], seen["last_attempt"]["status"]) == ("delivered", 1, 204)
 
 

@@ -14,6 +14,7 @@ from core.webhooks import deliveries
 from core.webhooks.deliveries import DUE_SHARDS, LEASE_SECONDS, SAFETY_SECONDS, Delivery, DeliveryStore
 from core.webhooks.health import FIRST_PAUSE_SECONDS, PROBE_SECONDS, Health, HealthStore, Outcome
 from core.webhooks.queue import Message
+from kinds.document.kind import DOCUMENT
 from tests.support.calls import Calls
 from tests.support.clock import Clock
 from tests.unit.core.webhooks.rows import failure
@@ -351,7 +352,7 @@ def test_dead_letter(bench: Bench) -> None:
 def test_the_last_dead_letter(bench: Bench) -> None:
     """The last attempt that fails on our side ends the delivery, lets its follower go, and tells the job."""
     jobs = dependencies().aftermath._jobs
-    subject = jobs.submit(job(at=time.time(), webhook_url="https://example.com")).job
+    subject = jobs.submit(DOCUMENT, job(at=time.time(), webhook_url="https://example.com")).job
     follower = bench.delivery()
     last = bench.delivery(
         tries=3,

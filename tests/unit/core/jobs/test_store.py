@@ -20,9 +20,12 @@ from ulid import ULID
 from core import clients, events, ids
 from core.documents.catalog import Catalog
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, JobClosed, NotFound
-from core.jobs import FINAL, STAGES, Idempotency, Job, JobStore, begin, cancel, complete, fail, fingerprint, step
+from core.jobs import FINAL, Idempotency, Job, JobStore, begin, cancel, complete, fail, fingerprint, step
+from core.jobs.kind import REPEATABLE
 from core.jobs.machine import Change, Transition, report_progress
 from core.jobs.store import MAX_CONTENTIONS, PROGRESS_EVENT_SECONDS
+from kinds.document.kind import DOCUMENT
+from kinds.replay.kind import REPLAY
 from tests.support.calls import Calls
 from tests.support.clock import Clock
 from tests.unit import conftest
@@ -46,7 +49,7 @@ class Bench:
         self.rival = JobStore(self.table, TABLE, clock=self.clock, sleep=lambda seconds: None)
 
     def submitted(self, **facts: Any) -> Job:
-        return self.store.submit(job(**facts)).job
+        return self.store.submit(DOCUMENT, job(**facts)).job
 
     def item(self, pk: str, sk: str) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self.table.get_item(TableName=TABLE, Key={"pk": pk, "sk": sk}).get("Item")
@@ -74,11 +77,11 @@ def key(name: str = "key", body: Any = None, seconds: int = DAY) -> Idempotency:
 # ── any number of writers, in any order, with faults ─────────────────────────────────────────────────────────
 
 leases = st.sampled_from([A, B])
-stages = st.sampled_from(STAGES["document"][1:])
+stages = st.sampled_from(DOCUMENT.order[1:])
 changes: st.SearchStrategy[Change] = st.one_of(
-    st.builds(begin, stage=stages, lease=leases),
+    st.builds(begin, st.just(DOCUMENT), stage=stages, lease=leases),
     st.builds(step, verb=st.sampled_from(["chunked", "embedded"]), lease=leases, next_stage=stages, n=st.just(1)),
-    st.builds(complete, lease=leases, result=st.just({"chunks": 1})),
+    st.builds(complete, st.just(DOCUMENT), lease=leases, result=st.just({"chunks": 1})),
     st.builds(fail, code=st.just("internal"), message=st.text(max_size=3), stage=st.none() | stages),
     st.just(cancel),
     st.builds(report_progress, st.integers(0, 3), st.just(3)),
@@ -115,7 +118,7 @@ class Writers(RuleBasedStateMachine):
     @rule(lease=leases, stage=stages)
     def work(self, lease: str, stage: str) -> None:
         """Plain progress, so that runs get beyond the first refusals."""
-        self.attempt(begin(stage=stage, lease=lease))
+        self.attempt(begin(DOCUMENT, stage=stage, lease=lease))
 
     @rule(change=planned, troubles=st.lists(faults, min_size=1, max_size=MAX_CONTENTIONS + 1))
     def carry_out_in_trouble(self, change: Change, troubles: list[Meddling]) -> None:
@@ -181,14 +184,19 @@ def check_log(now: Job, log: list[events.Event]) -> None:
         shown = {"event": event.name, "event_id": event.event_id, "sequence": event.sequence}
         assert shown.items() <= body.items()
         assert body["job_id"] == now.job_id
+        assert (body["status"], body["document_id"]) == (event.status, "notes")
+        assert body["stage"] in DOCUMENT.order
     names = [event.name.removeprefix("document.") for event in log]
-    once = [name for name in names if name not in events.REPEATABLE]
+    once = [name for name in names if name not in REPEATABLE]
     assert len(set(once)) == len(once), "a step, a start and an end are logged once"
-    endings = {events.ending("document", status): status for status in FINAL}
+    endings = {"indexed": "completed", "failed": "failed", "canceled": "canceled"}
     ends = [endings[name] for name in names if name in endings]
     assert ends == ([now.status] if now.is_final else [])
     assert not ends or names[-1] in endings, "nothing is logged after the end"
     assert names[0] == "uploaded"
+    middle = ["progress"] * (len(log) - 2) + ["ended" if now.is_final else "progress"]
+    assert [event.lifecycle for event in log] == ["submitted", *middle][: len(log)]
+    assert [event.final_status for event in log if event.final_status] == ends
     assert ("started" in names) == (now.started_at is not None)
     assert set(now.steps) == set(names) & {"uploaded", "chunked", "embedded"}
 
@@ -253,18 +261,18 @@ def test_a_change_is_decided_again(bench: Bench) -> None:
 def test_cancel_beats_complete(bench: Bench) -> None:
     """A cancel that comes between the reading and the writing of a completion wins, and nothing is undone."""
     job_id = bench.submitted().job_id
-    bench.store.apply(job_id, begin(stage="validate", lease=A))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
     bench.meddler.plan.append(meanwhile(lambda: bench.rival.apply(job_id, cancel)))
     with pytest.raises(JobClosed, match="the job is canceled"):
-        bench.store.apply(job_id, complete(lease=A, result={}))
+        bench.store.apply(job_id, complete(DOCUMENT, lease=A, result={}))
     assert bench.log(job_id) == ["uploaded", "started", "canceled"]
 
 
 def test_complete_beats_a_late_failure(bench: Bench) -> None:
     """A failure that was decided before the job completed leaves it completed."""
     job_id = bench.submitted().job_id
-    bench.store.apply(job_id, begin(stage="validate", lease=A))
-    bench.meddler.plan.append(meanwhile(lambda: bench.rival.apply(job_id, complete(lease=A, result={}))))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
+    bench.meddler.plan.append(meanwhile(lambda: bench.rival.apply(job_id, complete(DOCUMENT, lease=A, result={}))))
     assert bench.store.apply(job_id, fail(code="late", message="")).status == "completed"
     assert bench.log(job_id) == ["uploaded", "started", "indexed"]
 
@@ -272,9 +280,11 @@ def test_complete_beats_a_late_failure(bench: Bench) -> None:
 def test_two_executions_start_at_once(bench: Bench) -> None:
     """Of two executions that both saw a queued job, one holds it and the other is told to stop."""
     job_id = bench.submitted().job_id
-    bench.meddler.plan.append(meanwhile(lambda: bench.rival.apply(job_id, begin(stage="validate", lease=B))))
+    bench.meddler.plan.append(
+        meanwhile(lambda: bench.rival.apply(job_id, begin(DOCUMENT, stage="validate", lease=B)))
+    )
     with pytest.raises(JobClosed, match="another execution holds the job"):
-        bench.store.apply(job_id, begin(stage="validate", lease=A))
+        bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
     assert bench.store.get(job_id).lease == B
     assert bench.log(job_id) == ["uploaded", "started"]
 
@@ -297,7 +307,7 @@ def test_pauses_between_tries() -> None:
     pauses: list[float] = []
     table = Meddler(MemoryTable())
     store = JobStore(table, TABLE, clock=FakeClock(), sleep=pauses.append)
-    job_id = store.submit(job()).job.job_id
+    job_id = store.submit(DOCUMENT, job()).job.job_id
     assert pauses == []
     table.plan.extend([meddler.conflict, meddler.conflict])
     store.apply(job_id, cancel)
@@ -324,7 +334,7 @@ def test_other_errors_are_not_retried(bench: Bench) -> None:
 def test_a_change_is_one_transaction(bench: Bench) -> None:
     """The row, conditioned on the version and status that were read, goes with its event, which must be new."""
     job_id = bench.submitted().job_id
-    bench.store.apply(job_id, begin(stage="validate", lease=A))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
     row, event = (operation["Put"] for operation in bench.meddler.requests[-1])
     assert row["ConditionExpression"] == "#version = :version AND #status = :status"
     assert row["ExpressionAttributeNames"] == {"#version": "version", "#status": "status"}
@@ -338,8 +348,8 @@ def test_a_change_is_one_transaction(bench: Bench) -> None:
 def test_a_change_without_event(bench: Bench) -> None:
     """A change that is not announced writes the row alone; one that decides nothing writes nothing."""
     job_id = bench.submitted().job_id
-    bench.store.apply(job_id, begin(stage="validate", lease=A))
-    bench.store.apply(job_id, begin(stage="chunk", lease=A))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="chunk", lease=A))
     assert len(bench.meddler.requests[-1]) == 1
     bench.store.apply(job_id, cancel)
     written = len(bench.meddler.requests)
@@ -350,7 +360,7 @@ def test_a_change_without_event(bench: Bench) -> None:
 def test_all_items_of_a_job_share_an_expiry(bench: Bench) -> None:
     """Row, events and progress expire together."""
     subject = bench.submitted()
-    bench.store.apply(subject.job_id, begin(stage="validate", lease=A))
+    bench.store.apply(subject.job_id, begin(DOCUMENT, stage="validate", lease=A))
     report_progress_now(bench, subject)
     items = [item for (pk, _), item in bench.table.items.items() if pk == f"JOB#{subject.job_id}"]
     assert {item["sk"] for item in items} >= {"META", "PROGRESS", "EVENT#000001", "EVENT#000002", "EVENT#000003"}
@@ -361,45 +371,48 @@ def test_completing_with_the_pointer(cloud_bench: Bench) -> None:
     """Where a write that goes with a change finds its condition broken, nothing at all is written."""
     bench, catalog = cloud_bench, Catalog(cloud_bench.table, TABLE)
     job_id = bench.submitted().job_id
-    bench.store.apply(job_id, begin(stage="validate", lease=A))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
     newer, older = document(version="2"), document(version="1")
     bench.table.put_item(**catalog.publish("ana", newer)["Put"])
     before = bench.store.get(job_id)
     with pytest.raises(ConditionFailed):
-        bench.store.apply(job_id, complete(lease=A, result={}), also=[catalog.publish("ana", older)])
+        bench.store.apply(job_id, complete(DOCUMENT, lease=A, result={}), also=[catalog.publish("ana", older)])
     assert bench.store.get(job_id) == before
     assert bench.log(job_id) == ["uploaded", "started"]
     done = bench.store.apply(
-        job_id, complete(lease=A, result={}), also=[catalog.publish("ana", document(version="3"))]
+        job_id, complete(DOCUMENT, lease=A, result={}), also=[catalog.publish("ana", document(version="3"))]
     )
     assert done.status == "completed"
-    assert bench.store.apply(job_id, complete(lease=A, result={}), also=[catalog.publish("ana", older)]) == done
+    assert (
+        bench.store.apply(job_id, complete(DOCUMENT, lease=A, result={}), also=[catalog.publish("ana", older)])
+        == done
+    )
 
 
 def test_the_pointer_and_a_rival(bench: Bench) -> None:
     """A row that changed is read again before anyone blames the write that goes with it."""
     catalog = Catalog(bench.table, TABLE)
     job_id = bench.submitted().job_id
-    bench.store.apply(job_id, begin(stage="validate", lease=A))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
     publish = catalog.publish("ana", document(version="1"))
     bench.table.put_item(**publish["Put"])
     bench.meddler.plan.append(meanwhile(lambda: bench.rival.apply(job_id, cancel)))
     with pytest.raises(JobClosed, match="canceled"):
-        bench.store.apply(job_id, complete(lease=A, result={}), also=[publish])
+        bench.store.apply(job_id, complete(DOCUMENT, lease=A, result={}), also=[publish])
 
 
 @pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"])
 def test_a_conflict_at_the_pointer(bench: Bench, code: str) -> None:
     """A passing trouble at a write that goes along is no broken condition: the change is tried again."""
     job_id = bench.submitted().job_id
-    bench.store.apply(job_id, begin(stage="validate", lease=A))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
 
     def trouble(write: meddler.Write) -> None:
         raise canceled("None", "None", code)
 
     bench.meddler.plan.append(trouble)
     publish = Catalog(bench.table, TABLE).publish("ana", document())
-    assert bench.store.apply(job_id, complete(lease=A, result={}), also=[publish]).status == "completed"
+    assert bench.store.apply(job_id, complete(DOCUMENT, lease=A, result={}), also=[publish]).status == "completed"
 
 
 # ── submission ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -409,7 +422,7 @@ def test_submission_is_one_transaction(bench: Bench) -> None:
     """Job, first event, what goes along and idempotency key are one transaction, each on its condition."""
     draft = job()
     also = {"Put": {"TableName": TABLE, "Item": {"pk": "OWNER#ana", "sk": "ENDPOINT#default"}}}
-    bench.store.submit(draft, idempotency=key("k", {"a": 1}, seconds=60), also=[also])
+    bench.store.submit(DOCUMENT, draft, idempotency=key("k", {"a": 1}, seconds=60), also=[also])
     (request,) = bench.meddler.requests
     row, event, other, idempotency = (operation["Put"] for operation in request)
     assert [put["TableName"] for put in (row, event, idempotency)] == [TABLE] * 3
@@ -434,7 +447,7 @@ def test_submission_is_one_transaction(bench: Bench) -> None:
 def test_first_event(cloud_bench: Bench) -> None:
     """A submitted job is queued, and its log says `uploaded` with the document's name and size."""
     draft = job(metadata={"tag": "👩‍🚀"}, webhook_url="https://example.com/x", webhook_events=("document.failed",))
-    submitted = cloud_bench.store.submit(draft)
+    submitted = cloud_bench.store.submit(DOCUMENT, draft)
     assert not submitted.replayed
     assert cloud_bench.store.get(draft.job_id) == submitted.job
     (event,) = cloud_bench.store.events(draft.job_id)
@@ -445,18 +458,28 @@ def test_first_event(cloud_bench: Bench) -> None:
         "job_id": draft.job_id,
         "sequence": 1,
         "timestamp": draft.created_at,
+        "status": "queued",
+        "stage": "queued",
         "document_id": "notes",
     }
+    assert (event.status, event.lifecycle) == ("queued", "submitted")
     assert event.body.isascii()
+
+
+def test_the_subject_follows_from_the_input(bench: Bench) -> None:
+    """What a job is about is written at its submission, from the field that its kind names."""
+    draft = job(input={"document_id": "a/b", "bytes": 1}, subject={"document_id": "other", "more": "x"})
+    submitted = bench.store.submit(DOCUMENT, draft).job
+    assert submitted.subject == bench.store.get(draft.job_id).subject == {"document_id": "a/b"}
 
 
 def test_a_replay_round_trip(cloud_bench: Bench) -> None:
     """A replay is stored as any job: each of its events names the endpoint, and the first all that was asked."""
     store, draft = cloud_bench.store, replay()
-    job_id = store.submit(draft).job.job_id
+    job_id = store.submit(REPLAY, draft).job.job_id
     assert store.get(job_id).input == draft.input
-    store.apply(job_id, begin(stage="send", lease=A))
-    done = store.apply(job_id, complete(lease=A, result={"sent": 2}))
+    store.apply(job_id, begin(REPLAY, stage="send", lease=A))
+    done = store.apply(job_id, complete(REPLAY, lease=A, result={"sent": 2}))
     assert store.get(job_id) == done
     assert [subject.kind for subject in store.page("ana")[0]] == ["replay"]
     log = store.events(job_id)
@@ -472,25 +495,25 @@ def test_a_replay_round_trip(cloud_bench: Bench) -> None:
 def test_the_envelope_wins(bench: Bench) -> None:
     """A kind's own fields cannot replace what the envelope says."""
     job_id = bench.submitted().job_id
-    bench.store.apply(job_id, begin(stage="validate", lease=A))
-    bench.store.apply(job_id, complete(lease=A, result={"sequence": 99, "event": "x", "job_id": "y"}))
+    bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
+    bench.store.apply(job_id, complete(DOCUMENT, lease=A, result={"sequence": 99, "event": "x", "job_id": "y"}))
     last = json.loads(bench.store.events(job_id)[-1].body)
     assert (last["sequence"], last["event"], last["job_id"]) == (3, "document.indexed", job_id)
 
 
 def test_without_a_key_each_is_a_job(bench: Bench) -> None:
     """Without an idempotency key, the same body twice makes two jobs."""
-    bench.store.submit(job())
-    bench.store.submit(job())
+    bench.store.submit(DOCUMENT, job())
+    bench.store.submit(DOCUMENT, job())
     assert len(bench.store.page("ana")[0]) == 2
 
 
 def test_replay(cloud_bench: Bench) -> None:
     """The same key with the same body answers the first job as it is now, and writes nothing."""
     store = cloud_bench.store
-    first = store.submit(job(), idempotency=key(body={"a": 1, "b": [2]})).job
+    first = store.submit(DOCUMENT, job(), idempotency=key(body={"a": 1, "b": [2]})).job
     store.apply(first.job_id, cancel)
-    again = store.submit(job(), idempotency=key(body={"b": [2.0], "a": 1.0}))
+    again = store.submit(DOCUMENT, job(), idempotency=key(body={"b": [2.0], "a": 1.0}))
     assert again.replayed
     assert again.job == store.get(first.job_id)
     assert again.job.status == "canceled"
@@ -499,24 +522,24 @@ def test_replay(cloud_bench: Bench) -> None:
 
 def test_other_body(bench: Bench) -> None:
     """The same key with another body is the caller's mistake, and the field is named."""
-    bench.store.submit(job(), idempotency=key(body={"a": 1}))
+    bench.store.submit(DOCUMENT, job(), idempotency=key(body={"a": 1}))
     with pytest.raises(InvalidRequest, match="used for another request") as caught:
-        bench.store.submit(job(), idempotency=key(body={"a": True}))
+        bench.store.submit(DOCUMENT, job(), idempotency=key(body={"a": True}))
     assert caught.value.field == "Idempotency-Key"
 
 
 def test_keys_belong_to_owners(bench: Bench) -> None:
     """Two owners may use the same key for different things."""
-    bench.store.submit(job(), idempotency=key(body=1))
-    assert not bench.store.submit(job(owner="ben"), idempotency=key(body=2)).replayed
+    bench.store.submit(DOCUMENT, job(), idempotency=key(body=1))
+    assert not bench.store.submit(DOCUMENT, job(owner="ben"), idempotency=key(body=2)).replayed
 
 
 def test_the_loser_replays(bench: Bench) -> None:
     """Two at once with one key: the one whose transaction fails reads again and answers the other's job."""
     winner = job()
-    rival = meanwhile(lambda: bench.rival.submit(winner, idempotency=key()))
+    rival = meanwhile(lambda: bench.rival.submit(DOCUMENT, winner, idempotency=key()))
     bench.meddler.plan.append(rival)
-    lost = bench.store.submit(job(), idempotency=key())
+    lost = bench.store.submit(DOCUMENT, job(), idempotency=key())
     assert lost.replayed
     assert lost.job.job_id == winner.job_id
     assert len(bench.store.page("ana")[0]) == 1
@@ -527,11 +550,11 @@ def test_the_loser_waits_for_a_winner_that_is_not_done(bench: Bench) -> None:
     winner = job()
 
     def win(write: meddler.Write) -> Any:
-        bench.rival.submit(winner, idempotency=key())
+        bench.rival.submit(DOCUMENT, winner, idempotency=key())
         return write()
 
     bench.meddler.plan.extend([meddler.conflict, meddler.conflict, win])
-    lost = bench.store.submit(job(), idempotency=key())
+    lost = bench.store.submit(DOCUMENT, job(), idempotency=key())
     assert (lost.replayed, lost.job.job_id) == (True, winner.job_id)
 
 
@@ -539,7 +562,7 @@ def test_a_loser_that_cannot_tell(bench: Bench) -> None:
     """Conflicts without an end are reported as such, and leave nothing behind."""
     bench.meddler.plan.extend([meddler.conflict] * MAX_CONTENTIONS)
     with pytest.raises(Contended):
-        bench.store.submit(job(), idempotency=key())
+        bench.store.submit(DOCUMENT, job(), idempotency=key())
     assert bench.table.items == {}
 
 
@@ -548,8 +571,8 @@ def test_crash_after_the_write(bench: Bench) -> None:
     lost = job()
     bench.meddler.plan.append(meddler.crash_after)
     with pytest.raises(Crash):
-        bench.store.submit(lost, idempotency=key())
-    again = bench.store.submit(job(), idempotency=key())
+        bench.store.submit(DOCUMENT, lost, idempotency=key())
+    again = bench.store.submit(DOCUMENT, job(), idempotency=key())
     assert (again.replayed, again.job.job_id) == (True, lost.job_id)
 
 
@@ -558,7 +581,7 @@ def test_a_write_that_succeeded_unnoticed(bench: Bench, idempotency: Idempotency
     """A job that turns out to be written already is the caller's own and new, not a replay and not an error."""
     draft = job()
     bench.meddler.plan.append(meddler.in_progress)
-    done = bench.store.submit(draft, idempotency=idempotency)
+    done = bench.store.submit(DOCUMENT, draft, idempotency=idempotency)
     assert (done.replayed, done.job.job_id) == (False, draft.job_id)
     assert bench.log(draft.job_id) == ["uploaded"]
 
@@ -566,14 +589,14 @@ def test_a_write_that_succeeded_unnoticed(bench: Bench, idempotency: Idempotency
 def test_expired_key(cloud_bench: Bench) -> None:
     """A key can be used anew from the second it expires, though the table still has it."""
     store, clock = cloud_bench.store, cloud_bench.clock
-    first = store.submit(job(), idempotency=key(body=1, seconds=60)).job
+    first = store.submit(DOCUMENT, job(), idempotency=key(body=1, seconds=60)).job
     clock.now += 59
-    assert store.submit(job(), idempotency=key(body=1, seconds=60)).replayed
+    assert store.submit(DOCUMENT, job(), idempotency=key(body=1, seconds=60)).replayed
     clock.now += 1
-    second = store.submit(job(), idempotency=key(body=2, seconds=60))
+    second = store.submit(DOCUMENT, job(), idempotency=key(body=2, seconds=60))
     assert not second.replayed
     assert second.job.job_id != first.job_id
-    assert store.submit(job(), idempotency=key(body=2, seconds=60)).job.job_id == second.job.job_id
+    assert store.submit(DOCUMENT, job(), idempotency=key(body=2, seconds=60)).job.job_id == second.job.job_id
 
 
 @pytest.mark.parametrize("replays", [False, True])
@@ -583,11 +606,11 @@ def test_what_goes_along_is_out_of_date(bench: Bench, *, replays: bool) -> None:
     bench.table.put_item(Item=taken)
     also = [{"Put": {"TableName": TABLE, "Item": taken, "ConditionExpression": "attribute_not_exists(pk)"}}]
     if replays:
-        bench.rival.submit(job(), idempotency=key())
-        assert bench.store.submit(job(), idempotency=key(), also=also).replayed
+        bench.rival.submit(DOCUMENT, job(), idempotency=key())
+        assert bench.store.submit(DOCUMENT, job(), idempotency=key(), also=also).replayed
     else:
         with pytest.raises(ConditionFailed):
-            bench.store.submit(job(), idempotency=key(), also=also)
+            bench.store.submit(DOCUMENT, job(), idempotency=key(), also=also)
         assert len(bench.table.items) == 1
 
 
@@ -605,11 +628,11 @@ def test_one_key_one_job(troubles: list[Meddling | None]) -> None:
         if trouble:
             bench.meddler.plan.append(trouble)
         try:
-            bench.store.submit(job(), idempotency=key())
+            bench.store.submit(DOCUMENT, job(), idempotency=key())
         except Crash:
             continue
     bench.meddler.plan.clear()
-    done = bench.store.submit(job(), idempotency=key()).job
+    done = bench.store.submit(DOCUMENT, job(), idempotency=key()).job
     found, _ = bench.store.page("ana")
     assert found == [done]
     assert bench.log(done.job_id) == ["uploaded"]
@@ -695,9 +718,9 @@ def test_round_trip(cloud_bench: Bench) -> None:
         webhook_events=("document.failed", "document.indexed"),
         retry_of="job_1",
     )
-    job_id = cloud_bench.store.submit(written).job.job_id
-    cloud_bench.store.apply(job_id, begin(stage="validate", lease=A))
-    done = cloud_bench.store.apply(job_id, complete(lease=A, result={"score": 0.25, "n": 1}))
+    job_id = cloud_bench.store.submit(DOCUMENT, written).job.job_id
+    cloud_bench.store.apply(job_id, begin(DOCUMENT, stage="validate", lease=A))
+    done = cloud_bench.store.apply(job_id, complete(DOCUMENT, lease=A, result={"score": 0.25, "n": 1}))
     read = cloud_bench.store.get(job_id)
     assert read == done
     assert list(read.input) == list(written.input)
@@ -888,7 +911,7 @@ def test_history(bench: Bench) -> None:
     for seconds in range(40):
         bench.store.learn(completed(seconds + 0.567))
     bench.store.learn(completed(9, owner="ben"))
-    bench.store.learn(completed(8, kind="replay"))
+    bench.store.learn(completed(8, kind="replay", input=replay().input))
     assert bench.store.history("ana", "document").seconds == tuple(n + 0.567 for n in range(10, 40))
     assert bench.store.history("ben", "document").seconds == (9,)
     assert bench.store.history("ana", "replay").seconds == (8,)
@@ -964,7 +987,7 @@ def save(bench: Bench, subject: Job, done: int, cursor: str | None, was: str | N
 
 def test_progress_in_order(cloud_bench: Bench) -> None:
     """What is worked through in order is told as numbers, and where to go on as the cursor, until the end."""
-    bench, subject = cloud_bench, cloud_bench.store.submit(replay()).job
+    bench, subject = cloud_bench, cloud_bench.store.submit(REPLAY, replay()).job
     assert bench.store.load_progress(subject.job_id) is None
     assert save(bench, subject, 4, cursor="c1", was=None)
     assert bench.store.load_progress(subject.job_id) == (4, 9, "c1")
@@ -980,7 +1003,7 @@ def test_progress_in_order(cloud_bench: Bench) -> None:
 @pytest.mark.parametrize("end", [None, "c2"], ids=["at the end", "on the way"])
 def test_a_worker_that_was_overtaken(cloud_bench: Bench, end: str | None) -> None:
     """Whoever read a cursor that another has moved writes nothing, wherever it read, and is told so."""
-    bench, subject = cloud_bench, cloud_bench.store.submit(replay()).job
+    bench, subject = cloud_bench, cloud_bench.store.submit(REPLAY, replay()).job
     assert save(bench, subject, 4, cursor="c1", was=None)
     assert save(bench, subject, 6, cursor=end, was="c1")
     for was in (None, "c1", "c0", ""):
@@ -990,7 +1013,7 @@ def test_a_worker_that_was_overtaken(cloud_bench: Bench, end: str | None) -> Non
 
 def test_one_page_is_the_end(cloud_bench: Bench) -> None:
     """A list of a single page ends as it begins, and who comes late with the same page is told so."""
-    bench, subject = cloud_bench, cloud_bench.store.submit(replay()).job
+    bench, subject = cloud_bench, cloud_bench.store.submit(REPLAY, replay()).job
     assert save(bench, subject, 9, cursor=None, was=None)
     assert not save(bench, subject, 5, cursor="c1", was=None)
     assert bench.store.load_progress(subject.job_id) == (9, 9, None)
@@ -1000,7 +1023,7 @@ def test_one_page_is_the_end(cloud_bench: Bench) -> None:
 def test_workers_at_one_list(pages: int, moves: list[tuple[int, bool]]) -> None:
     """However workers that read and write are mixed, each page is noted once and in order."""
     bench = Bench()
-    subject = bench.store.submit(replay()).job
+    subject = bench.store.submit(REPLAY, replay()).job
     cursors = [None, *(str(page) for page in range(1, pages)), None]
     read: list[tuple[int, int, str | None] | None] = [None] * 3
     noted: list[int] = []
@@ -1019,7 +1042,7 @@ def test_workers_at_one_list(pages: int, moves: list[tuple[int, bool]]) -> None:
 
 def test_progress_in_order_is_told_now_and_then(bench: Bench) -> None:
     """However often the cursor moves, the log says so at most every five seconds, and not after the end."""
-    subject = bench.store.submit(replay()).job
+    subject = bench.store.submit(REPLAY, replay()).job
     was = None
     for done in range(100):
         bench.clock.now += 0.25

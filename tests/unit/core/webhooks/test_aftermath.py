@@ -11,6 +11,7 @@ from core.jobs import JobStore
 from core.webhooks.aftermath import Aftermath
 from core.webhooks.deliveries import Delivery, DeliveryStore
 from core.webhooks.queue import Message, WebhooksQueue
+from kinds.document.kind import DOCUMENT
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.webhooks.rows import FakeSqs, attempt, delivery, failure
 from tests.unit.examples import NOW, FakeClock, job
@@ -172,7 +173,7 @@ def test_done_again(bench: Bench) -> None:
 
 
 def of_job(bench: Bench, **facts: Any) -> Delivery:
-    subject = bench.jobs.submit(job(webhook_url=URL)).job
+    subject = bench.jobs.submit(DOCUMENT, job(webhook_url=URL)).job
     made = delivery(
         endpoint_id="default", url=URL, job_id=subject.job_id, job_expires_at=subject.expires_at, **facts
     )
@@ -218,7 +219,7 @@ def test_the_job_shows_why_not(bench: Bench) -> None:
 
 def test_an_endpoint_is_no_jobs(bench: Bench) -> None:
     """What goes to an endpoint is not shown on the job that the event is about."""
-    subject = bench.jobs.submit(job()).job
+    subject = bench.jobs.submit(DOCUMENT, job()).job
     done = bench.attempted(bench.store.create(delivery(job_id=subject.job_id)), made=attempt)
     bench.aftermath.follow_up(done)
     assert shown(bench, done) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from core import events
 from core.webhooks.formats import FORMATS, MAX_SLACK_CHARACTERS, content_type, render
-from core.webhooks.patterns import NAMES
+from core.webhooks.patterns import event_names
+from kinds import KINDS
+from kinds.replay.kind import REPLAY
 
 OWNER = "acme-1"
 INDEXED = {
@@ -59,7 +62,7 @@ known = st.fixed_dictionaries(
 )
 envelopes = st.builds(
     lambda name, own: {**(DISABLED if own else INDEXED), "event": name},
-    st.sampled_from([*NAMES, "ping"]),
+    st.sampled_from([*event_names(KINDS.values()), "ping"]),
     st.booleans(),
 )
 payloads = st.builds(
@@ -73,7 +76,8 @@ def _core(envelope: dict[str, Any]) -> dict[str, Any]:
 
 
 def rendered(format: str, payload: dict[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = json.loads(render(format, events.encode(payload), owner=OWNER))
+    kind = KINDS.get(payload["event"].partition(".")[0])
+    shown: dict[str, Any] = json.loads(render(format, events.encode(payload), owner=OWNER, kind=kind))
     return shown
 
 
@@ -81,10 +85,11 @@ def rendered(format: str, payload: dict[str, Any]) -> dict[str, Any]:
 def test_ascii_json(payload: dict[str, Any], format: str) -> None:
     """Every format is one line of printable ASCII, the same each time, and an object."""
     body = events.encode(payload)
-    text = render(format, body, owner=OWNER)
+    kind = KINDS.get(payload["event"].partition(".")[0])
+    text = render(format, body, owner=OWNER, kind=kind)
     assert all(" " <= char <= "~" for char in text)
     assert isinstance(json.loads(text), dict)
-    assert text == render(format, body, owner=OWNER)
+    assert text == render(format, body, owner=OWNER, kind=kind)
 
 
 @given(st.text())
@@ -211,6 +216,23 @@ def test_slack_line(payload: dict[str, Any], line: str) -> None:
         "text": line,
         "blocks": [{"type": "section", "text": {"type": "plain_text", "text": line, "emoji": False}}],
     }
+
+
+def test_slack_of_another_kind() -> None:
+    """What a line tells follows from the kind of the job: its own subject, and the numbers of its headline."""
+    sent = {"event": "replay.completed", "job_id": "job_1", "webhook_id": "wh_1", "document_id": "a.pdf"}
+    sent |= {"sent": 7, "chunks": 3, "words": 1}
+    assert rendered("slack", sent)["text"] == "replay.completed · wh_1"
+    told = replace(REPLAY, headline=("sent", "words", "missing"))
+    text = json.loads(render("slack", events.encode(sent), owner=OWNER, kind=told))["text"]
+    assert text == "replay.completed · wh_1 · 7 sent · 1 word"
+
+
+def test_slack_of_a_kind_that_is_gone() -> None:
+    """Of a kind that is not registered any more, the line names the job."""
+    body = events.encode(INDEXED)
+    text = json.loads(render("slack", body, owner=OWNER, kind=None))["text"]
+    assert text == f"document.indexed · {INDEXED['job_id']}"
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import events
-from core.webhooks.patterns import NAMES, PATTERNS, check_filter, check_pattern, matches, passes
+from core.events import Event
+from core.jobs import Kind
+from core.webhooks.patterns import all_patterns, check_filter, check_pattern, event_names, matches, passes
+from kinds import KINDS
+from kinds.document.kind import DOCUMENT
+from kinds.replay.kind import REPLAY
+from tests.unit.examples import event
+
+KNOWN = tuple(KINDS.values())
+NAMES, PATTERNS = event_names(KNOWN), all_patterns(KNOWN)
+GOOD_ENDS = {"document.indexed", "replay.completed"} | {f"{kind.name}.{kind.good_end}" for kind in KNOWN}
+
+
+def happened(name: str) -> Event:
+    """An event of this name, as the registered kinds log it."""
+    kind = KINDS.get(name.partition(".")[0])
+    if kind is None:
+        return event(name=name, kind="endpoint", job_id=None, sequence=None, status=None, lifecycle=None)
+    statuses = dict(zip(kind.final_names, ("completed", "failed", "canceled"), strict=True))
+    told = {"status": statuses.get(name, "running"), "lifecycle": "ended" if name in statuses else "progress"}
+    return event(name=name, kind=kind.name, **told)
+
 
 names = st.sampled_from(NAMES)
 numbers = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
@@ -45,37 +65,69 @@ def nested(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_pattern_is_for_something(pattern: str) -> None:
     """What can be subscribed to is taken as it is, and covers at least one event."""
-    assert check_pattern(pattern) == pattern
-    assert any(matches([pattern], name) for name in NAMES)
+    assert check_pattern(pattern, KNOWN) == pattern
+    assert any(matches([pattern], happened(name)) for name in NAMES)
 
 
 @pytest.mark.parametrize(
     ("pattern", "covered"),
     [
         ("document.indexed", {"document.indexed"}),
-        ("document.*", set(events.names("document"))),
+        ("document.*", set(DOCUMENT.names)),
         ("endpoint.*", {"endpoint.disabled"}),
         ("*.disabled", {"endpoint.disabled"}),
-        ("*.failed", {f"{kind}.failed" for kind in events.KINDS}),
-        ("*", {"endpoint.disabled", *(name for kind in events.KINDS for name in events.names(kind))}),
+        ("*.failed", {f"{name}.failed" for name in KINDS}),
+        ("*.completed", GOOD_ENDS),
+        ("*.indexed", {"document.indexed"}),
+        ("*", {"endpoint.disabled", *(name for kind in KINDS.values() for name in kind.names)}),
     ],
 )
 def test_what_a_pattern_covers(pattern: str, covered: set[str]) -> None:
     """A name covers itself, the others their kind, their verb or everything."""
-    assert {name for name in NAMES if matches([pattern], name)} == covered
+    assert {name for name in NAMES if matches([pattern], happened(name))} == covered
+
+
+def test_what_there_is_to_subscribe_to() -> None:
+    """Names and patterns follow from the kinds, and of an owner's own events one can be subscribed to."""
+    assert event_names((REPLAY,)) == (*REPLAY.names, "endpoint.disabled")
+    assert all_patterns((REPLAY,)) == (
+        *(*REPLAY.names, "endpoint.disabled", "replay.*", "endpoint.*"),
+        *("*.requested", "*.started", "*.completed", "*.failed", "*.canceled", "*.retried", "*.progressed"),
+        *("*.disabled", "*"),
+    )
+    assert all_patterns(()) == ("endpoint.disabled", "endpoint.*", "*.disabled", "*.completed", "*")
+
+
+@pytest.mark.parametrize("kinds", [KNOWN, (DOCUMENT,), (REPLAY,), ()], ids=["both", "document", "replay", "none"])
+def test_each_pattern_once(kinds: tuple[Kind, ...]) -> None:
+    """However many kinds have a verb, its pattern is named once, and every name is among the patterns."""
+    found = all_patterns(kinds)
+    assert len(set(found)) == len(found)
+    assert set(event_names(kinds)) < set(found)
+    assert "ping" not in found
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "canceled", "running", "queued", None])
+@pytest.mark.parametrize("lifecycle", ["ended", "progress", "submitted", None])
+def test_every_good_end(status: str | None, lifecycle: str | None) -> None:
+    """`*.completed` covers the event with which a job has completed, whatever its verb is, and no other."""
+    ended = event(name="document.indexed", status=status, lifecycle=lifecycle)
+    assert matches(["*.completed"], ended) == ((status, lifecycle) == ("completed", "ended"))
+    assert matches(["*.completed"], event(name="other.completed", status="failed"))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_ping_is_for_the_endpoint_under_test(pattern: str) -> None:
     """No pattern covers a ping, which all endpoints of an owner would else get."""
-    assert not matches([pattern, "ping"], "ping")
+    assert not matches([pattern, "ping"], happened("ping"))
 
 
 @given(name=names, first=st.lists(st.sampled_from(PATTERNS)), second=st.lists(st.sampled_from(PATTERNS)))
 def test_patterns_add_up(name: str, first: list[str], second: list[str]) -> None:
     """Several patterns cover what one of them covers, and none covers nothing."""
-    assert matches([*first, *second], name) == (matches(first, name) or matches(second, name))
-    assert not matches([], name)
+    told = happened(name)
+    assert matches([*first, *second], told) == (matches(first, told) or matches(second, told))
+    assert not matches([], told)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +150,7 @@ def test_patterns_add_up(name: str, first: list[str], second: list[str]) -> None
 def test_misspelt_patterns(text: str) -> None:
     """What covers nothing is refused, with all that there is to choose from, and at no great length."""
     with pytest.raises(ValueError, match="names no event") as caught:
-        check_pattern(text)
+        check_pattern(text, KNOWN)
     message = str(caught.value)
     assert all(choice in message.rpartition("choose from ")[2].split(", ") for choice in PATTERNS)
     assert message.isascii()
@@ -108,14 +160,14 @@ def test_misspelt_patterns(text: str) -> None:
 def test_ping_cannot_be_subscribed() -> None:
     """The refusal of ping says how one gets it."""
     with pytest.raises(ValueError, match="endpoint under test"):
-        check_pattern("ping")
+        check_pattern("ping", KNOWN)
 
 
 @given(st.text())
 def test_only_the_listed_patterns(text: str) -> None:
     """Any other text is refused."""
     try:
-        assert check_pattern(text) in PATTERNS
+        assert check_pattern(text, KNOWN) in PATTERNS
     except ValueError:
         assert text not in PATTERNS
 

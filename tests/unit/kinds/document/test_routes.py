@@ -1,19 +1,19 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from api.dependencies import Dependencies
-from core.documents.catalog import Document
+from api.handler import handler
+from core.documents.catalog import Catalog, Document
 from tests.support.calls import Calls
 from tests.support.clock import Clock
 from tests.unit.examples import document
-from tests.unit.rest import Answer, problem
+from tests.unit.rest import Answer, call, problem
 
-pytestmark = pytest.mark.usefixtures("queues")
 Api = Callable[..., Answer]
 NAMES = [
     "notes",
@@ -31,10 +31,21 @@ NAMES = [
 
 
 @pytest.fixture
-def published(deployed: Dependencies, dynamodb: Any) -> Callable[..., Document]:
+def api(environment: dict[str, str], jobs_table: str, secrets_key: str, queues: None) -> Api:
+    """The API, with these routes among its own."""
+    return functools.partial(call, handler)
+
+
+@pytest.fixture
+def catalog(dynamodb: Any, jobs_table: str) -> Catalog:
+    return Catalog(dynamodb, jobs_table)
+
+
+@pytest.fixture
+def published(catalog: Catalog, dynamodb: Any) -> Callable[..., Document]:
     def publish(name: str, owner: str = "ana", **facts: Any) -> Document:
         subject = document(document_id=name, **facts)
-        dynamodb.put_item(**deployed.catalog.publish(owner, subject)["Put"])
+        dynamodb.put_item(**catalog.publish(owner, subject)["Put"])
         return subject
 
     return publish
@@ -116,12 +127,12 @@ def test_no_such_document(api: Api) -> None:
         assert "GET /documents" in refused["detail"]
 
 
-def test_somebody_elses_document(api: Api, published: Published, deployed: Dependencies) -> None:
+def test_somebody_elses_document(api: Api, published: Published, catalog: Catalog) -> None:
     """Another owner's document is neither shown nor removed, and looks like none at all."""
     published("notes", owner="ben")
     for method in ("GET", "DELETE"):
         assert api(method, "/documents/notes").body == api(method, "/documents/nothing").body
-    assert deployed.catalog.get("ben", "notes") is not None
+    assert catalog.get("ben", "notes") is not None
 
 
 def test_scopes(api: Api, published: Published) -> None:

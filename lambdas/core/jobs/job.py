@@ -1,0 +1,55 @@
+"""The job as a value: the row `JOB#{job_id}` / `META`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FINAL = frozenset({"completed", "failed", "canceled"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Times are RFC 3339 UTC, but for `expires_at`, which is epoch seconds.
+
+    `subject`: what the job is about, as events and views show it, such as `{"document_id": …}`; may be empty.
+    `lease`: the execution or the invocation that holds the job. `lease_until` and `not_before` are for kinds that
+    a queue worker runs: until when an invocation holds it, and before when no next one may take it.
+    `result_key`: where the result lies that is too large for the row.
+    """
+
+    job_id: str
+    owner: str
+    kind: str
+    input: Mapping[str, Any]
+    created_at: str
+    updated_at: str
+    deadline: str
+    expires_at: int
+    subject: Mapping[str, str] = field(default_factory=dict)
+    status: str = "queued"
+    stage: str = "queued"
+    attempts: int = 0
+    version: int = 1
+    sequence: int = 0
+    steps: tuple[str, ...] = ()
+    lease: str | None = None
+    lease_until: str | None = None
+    not_before: str | None = None
+    waiting_for: str | None = None
+    waiting_since: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    link_key: str = ""
+    webhook_url: str | None = None
+    webhook_events: tuple[str, ...] = ()
+    retry_of: str | None = None
+    result: Mapping[str, Any] | None = None
+    result_key: str | None = None
+    error: Mapping[str, str] | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL

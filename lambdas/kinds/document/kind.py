@@ -1,0 +1,199 @@
+"""A document: read, cut into chunks, embedded, and found by search."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from core import ids
+from core.documents.catalog import Catalog, Document
+from core.errors import Superseded
+from core.events import timestamp
+from core.jobs import Completion, Inputs, Job, Kind, Services
+from core.models import Request, ShortText, Text
+from core.vectors import ObjectVectors, Version
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.event_handler.api_gateway import Router
+
+
+# ── what is asked for, and what comes of it ──────────────────────────────────────────────────────────────
+
+
+MAX_NAME_BYTES = 1000
+
+
+def _fits_key(text: str) -> str:
+    """A sort key of DynamoDB has at most 1,024 bytes, of which the name's prefix takes some."""
+    if len(text.encode()) > MAX_NAME_BYTES:
+        raise ValueError(f"the name has more than {MAX_NAME_BYTES} bytes in UTF-8")
+    return text
+
+
+DocumentName = Annotated[ShortText, AfterValidator(_fits_key)]
+
+
+class DocumentInput(Request):
+    """A document: its text, or the key of an upload."""
+
+    text: Text | None = Field(None, description="The document itself: plain text, Markdown or HTML.")
+    s3_key: Text | None = Field(None, max_length=1024, description="The `s3_key` that POST /uploads answered.")
+    document_id: DocumentName | None = Field(
+        None,
+        description="Your name for the document; a later job of that name replaces it.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DocumentInput:
+        if (self.text is None) == (self.s3_key is None):
+            raise ValueError("give either text or s3_key")
+        return self
+
+
+class DocumentUploaded(BaseModel):
+    """It has been submitted."""
+
+    bytes: int
+
+
+class DocumentChunked(BaseModel):
+    """Its text has been cut into chunks, which are embedded in batches."""
+
+    chunks: int
+    batches: int
+    characters: int
+
+
+class DocumentEmbedded(BaseModel):
+    """Every chunk has its vector, in this index."""
+
+    vectors: int
+    index: str
+
+
+class DocumentIndexed(BaseModel):
+    """Search finds it."""
+
+    document_id: str
+    version: str
+    media_type: str
+    characters: int
+    chunks: int
+
+
+# ── hooks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def version_of(job: Job) -> Version:
+    """The version of the document that a job makes. Versions are ordered as their jobs were submitted."""
+    return Version(job.owner, job.subject["document_id"], ids.ulid_of(job.job_id))
+
+
+def _prepare(asked: DocumentInput, inputs: Inputs) -> Mapping[str, Any]:
+    if asked.text is not None:
+        source = inputs.keep_text(asked.text, field="input.text")
+    else:
+        source = inputs.pin_upload(asked.s3_key or "", field="input.s3_key")
+    return {"document_id": asked.document_id or inputs.job_id, **source}
+
+
+def _execution_input(job: Job) -> Mapping[str, Any]:
+    version = version_of(job)
+    return {
+        "document_id": version.document_id,
+        "version": version.version,
+        "source_key": job.input["source_key"],
+    }
+
+
+def _publish(job: Job, result: Mapping[str, Any], services: Services) -> Completion:
+    """The document's pointer turns to this version, unless a newer one came first."""
+    made = version_of(job)
+    document = Document(
+        document_id=made.document_id,
+        version=made.version,
+        job_id=job.job_id,
+        index=result["index"],
+        batches=result["batches"],
+        chunks=result["chunks"],
+        characters=result["characters"],
+        media_type=result["media_type"],
+        indexed_at=timestamp(time.time()),
+        metadata=job.metadata,
+    )
+    return Completion(
+        result={name: result[name] for name in DocumentIndexed.model_fields},
+        also=[_catalog(services).publish(job.owner, document)],
+        otherwise=Superseded("A newer version of this document was indexed first."),
+    )
+
+
+def _clean_up(job: Job, services: Services) -> None:
+    """Remove the versions that the live one replaced, or those of a job that has not become the live one.
+
+    After a completed job a newer version may be in the making, and stays.
+    """
+    made, live = version_of(job), _catalog(services).get(job.owner, job.subject["document_id"])
+    if job.status == "completed":
+        if live:
+            _remove(services, made.owner, made.document_id, lambda version: version < live.version)
+    elif live is None or live.version != made.version:
+        _remove(services, made.owner, made.document_id, lambda version: version == made.version)
+
+
+def _on_message(message: Mapping[str, Any], services: Services) -> None:
+    """`document.deleted`, from its route: nothing below this version is wanted any more."""
+    _remove(services, message["owner"], message["document_id"], lambda version: version < str(message["version"]))
+
+
+def _remove(services: Services, owner: str, document_id: str, doomed: Callable[[str], bool]) -> None:
+    """Delete versions from every index that may hold them: the model may have been exchanged since."""
+    for index in services.blobs.folders("vectors/"):
+        store = ObjectVectors(services.blobs, index=index, dimensions=1)
+        for version in store.versions(owner, document_id):
+            if doomed(version.version):
+                store.delete(version)
+
+
+def _catalog(services: Services) -> Catalog:
+    return Catalog(services.dynamodb, services.jobs_table)
+
+
+def _embed(job: Job, message: Mapping[str, Any], seconds_left: Callable[[], float]) -> None:
+    from kinds.document.embedding import embed  # only the worker has what it needs
+
+    embed(job, message, seconds_left)
+
+
+def _routes() -> Sequence[Router]:
+    from kinds.document.routes import router  # only the API has what they need
+
+    return (router,)
+
+
+DOCUMENT = Kind(
+    name="document",
+    input=DocumentInput,
+    result=DocumentIndexed,
+    subject="document_id",
+    stages=("validate", "chunk", "embed", "store"),
+    events={
+        "uploaded": DocumentUploaded,
+        "chunked": DocumentChunked,
+        "embedded": DocumentEmbedded,
+        "indexed": DocumentIndexed,
+    },
+    runs_on="machine",
+    example={"text": "# The house\n\nThe cellar key hangs behind the door."},
+    headline=("chunks",),
+    prepare=_prepare,
+    execution_input=_execution_input,
+    on_batch=_embed,
+    on_complete=_publish,
+    on_ended=_clean_up,
+    on_message=_on_message,
+    routes=_routes,
+)

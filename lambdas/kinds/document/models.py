@@ -1,0 +1,62 @@
+"""What callers send and get under /documents and /search."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+
+from core.models import Request, ShortText, Text, encodable
+
+
+class DocumentView(BaseModel):
+    """A document that can be found."""
+
+    document_id: str
+    version: str
+    job_id: str
+    chunks: int
+    characters: int
+    media_type: str
+    indexed_at: str
+    metadata: dict[str, str]
+
+
+class DocumentPage(BaseModel):
+    documents: list[DocumentView]
+
+
+class SearchFilter(Request):
+    """Only these documents, and only those with all of this metadata."""
+
+    document_ids: list[ShortText] = Field(default_factory=list, max_length=100)
+    metadata: dict[ShortText, Text] = Field(default_factory=dict, max_length=16)
+
+
+class SearchRequest(Request):
+    """A question in any language."""
+
+    query: Annotated[
+        str,
+        StringConstraints(min_length=1, max_length=8000, strip_whitespace=True),  # in this order, or " " passes
+        AfterValidator(encodable),
+    ]
+    top_k: int = Field(10, ge=1, le=100)
+    filter: SearchFilter = Field(default_factory=SearchFilter)
+
+
+class SearchHit(BaseModel):
+    """A chunk near the query; `score` is the cosine."""
+
+    document_id: str
+    version: str
+    chunk: int
+    score: float
+    text: str
+    start: int
+    end: int
+    heading: str
+
+
+class SearchAnswer(BaseModel):
+    hits: list[SearchHit]

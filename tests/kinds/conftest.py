@@ -1,0 +1,76 @@
+"""The service with two kinds more, which exist for these tests alone."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import kinds
+from core.webhooks import client
+from tests.conftest import ROOT, synthesised
+from tests.support import memo, tree
+from tests.support.cloud import Cloud
+from tests.support.receiver import Receiver
+from tests.support.service import Service
+
+SAMPLES = Path(__file__).parent / "samples"
+CONSTRUCTS = Path(__file__).parent / "constructs"
+NAMES = ("tally", "echo")
+
+
+@pytest.fixture(scope="session")
+def assembly_with_samples(pytestconfig: pytest.Config) -> Path:
+    """The app of a copy of this project in which the samples are registered."""
+    folder = Path(pytestconfig.cache.mkdir("assembly-with-samples"))
+    with (folder / "copying").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(folder / "tree", ignore_errors=True)
+        copied = tree.copy(ROOT, folder / "tree")
+        for name in NAMES:
+            shutil.copytree(SAMPLES / name, copied / "lambdas" / "kinds" / name)
+            tree.register(copied, name, name.upper())
+        shutil.copy(CONSTRUCTS / "tally.py", copied / "stacks" / "kinds")
+        (folder / "out").mkdir(exist_ok=True)
+        return synthesised(folder / "out", {}, root=copied)
+
+
+@pytest.fixture(scope="session")
+def cloud_with_samples(assembly_with_samples: Path) -> Cloud:
+    return Cloud(assembly_with_samples, source=ROOT / "lambdas")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    """The samples are kinds like any other, as long as this module's tests run."""
+    with mock.patch.object(kinds, "__path__", [*kinds.__path__, str(SAMPLES)]):
+        found = {name: getattr(import_module(f"kinds.{name}.kind"), name.upper()) for name in NAMES}
+        with mock.patch.dict(kinds.KINDS, found):
+            yield
+
+
+@pytest.fixture
+def cloud(cloud_with_samples: Cloud, registered: None) -> Iterator[Cloud]:
+    with cloud_with_samples.running():
+        yield cloud_with_samples
+
+
+@pytest.fixture
+def service(cloud: Cloud) -> Iterator[Service]:
+    """What the owner `ana` can do, and what an operator sees. Whatever functions called, their roles allow."""
+    with memo.installed():
+        yield Service(cloud)
+        assert cloud.denied() == []
+
+
+@pytest.fixture
+def receiver(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    """The server that all webhooks go to."""
+    receiver = Receiver(cloud.clock)
+    monkeypatch.setattr(client, "post", receiver.post)
+    return receiver

@@ -1,0 +1,124 @@
+"""What only some kinds do: attempts that fail, waits, large results; and a kind that is registered no more."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import kinds
+from tests.kinds.test_suite import HOUR, assert_ended, submit, verbs
+from tests.support.clients import connected
+from tests.support.service import Service
+
+
+def echo(service: Service, **asked: Any) -> str:
+    answer = service.call("POST", "/jobs", json={"kind": "echo", "input": {"words": ["hello"], **asked}})
+    assert answer.status == 202, answer.text
+    return str(answer.json()["job_id"])
+
+
+def status(service: Service, job_id: str) -> dict[str, Any]:
+    shown: dict[str, Any] = service.call("GET", f"/jobs/{job_id}/status").json()
+    return shown
+
+
+def test_attempts_that_fail(service: Service) -> None:
+    """A job whose attempts fail goes back to the queue, says why and until when, and completes at the third."""
+    job_id = echo(service, fail_attempts=2)
+    service.cloud.settle()
+    shown, retried = status(service, job_id), service.events(job_id)[-1]
+    assert (shown["status"], shown["stage"], shown["attempts"]) == ("queued", "queued", 1)
+    assert (shown["waiting_for"], shown["waiting_since"]) == ("backoff", retried["timestamp"])
+    assert retried["error"] == {"code": "throttled", "message": "The echo is hoarse.", "stage": "answer"}
+    assert retried["not_before"] > retried["timestamp"]
+    service.cloud.settle(within=HOUR)
+    log = assert_ended(service, job_id, "completed")
+    assert verbs(log) == ["requested", "started", "heard", *["retried", "started"] * 2, "completed"]
+    assert [event["attempts"] for event in log if event["event"] == "echo.started"] == [1, 2, 3]
+    assert "waiting_for" not in status(service, job_id)
+
+
+def test_attempts_that_all_fail(service: Service) -> None:
+    """A job whose three attempts fail ends with what the last one failed with."""
+    job_id = echo(service, fail_attempts=3)
+    service.cloud.settle(within=HOUR)
+    assert assert_ended(service, job_id, "failed")[-1]["error"]["code"] == "throttled"
+
+
+def test_a_wait_before_anything_is_tried(service: Service) -> None:
+    """A job that must wait says for what, logs nothing, and starts when its time has come."""
+    job_id = echo(service, wait=True)
+    before = service.cloud.clock.time
+    service.cloud.settle()
+    shown = status(service, job_id)
+    assert (shown["status"], shown["waiting_for"], shown["sequence"]) == ("queued", "rate_limit", 1)
+    service.cloud.settle(within=HOUR)
+    assert verbs(assert_ended(service, job_id, "completed")) == ["requested", "started", "heard", "completed"]
+    assert service.cloud.clock.time - before == pytest.approx(40, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [("echo", {"words": ["ñ" * 40], "times": 1000}), ("tally", {"text": " ".join(["+" + "x" * 40] * 1000)})],
+    ids=["worker", "machine"],
+)
+def test_a_large_result(
+    service: Service, monkeypatch: pytest.MonkeyPatch, kind: str, asked: dict[str, Any]
+) -> None:
+    """A result over 32 KB is an object as long as the job is kept; the event says so, and the job has a link."""
+    with connected(service, monkeypatch) as client:
+        job = client.submit(kind=kind, input=asked)
+        service.cloud.settle(within=HOUR)
+        last, shown = service.events(job.job_id)[-1], service.job(job.job_id)
+        assert last["result_truncated"] is True
+        assert not {"words", "all_words"} & last.keys()
+        assert (shown["result"], shown["result_truncated"]) == (None, True)
+        assert service.keys("results/") == [f"results/ana/{job.job_id}/result.json"]
+        result = client.result(job.job_id)
+        assert result is not None
+        words = result["words" if kind == "echo" else "all_words"]
+        assert len(words) == 1000
+
+
+def test_an_input_that_is_too_large(service: Service) -> None:
+    """An input that would make every event's write dear is refused, with the way out."""
+    answer = service.call("POST", "/jobs", json={"kind": "echo", "input": {"words": ["x" * 40] * 1000}})
+    assert (answer.status, answer.json()["field"]) == (413, "input")
+    assert "POST /uploads" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("name", ["echo", "tally"])
+def test_a_kind_that_is_registered_no_more(service: Service, name: str) -> None:
+    """Its jobs are shown as they are, can be canceled, and cannot be run again; nothing answers 500."""
+    service.cloud.pause("indexing", "embed_chunks")
+    job_id, first = submit(service, name), kinds.KINDS[name].first_name
+    left = {key: kind for key, kind in kinds.KINDS.items() if key != name}
+    with mock.patch.dict(kinds.KINDS, left, clear=True):
+        shown = service.job(job_id)
+        assert (shown["kind"], shown["status"]) == (name, "queued")
+        assert shown.get("list_name") == ("words" if name == "tally" else None)
+        (listed,) = service.call("GET", "/jobs").json()["jobs"]
+        assert listed["kind"] == name
+        assert service.call("GET", f"/jobs?kind={name}").status == 422
+        assert [event["event"] for event in service.events(job_id)] == [first]
+        assert service.cancel(job_id).status == 200
+        refused = service.call("POST", f"/jobs/{job_id}/retry")
+        assert (refused.status, name in refused.json()["detail"]) == (409, True)
+        service.cloud.resume()
+        service.cloud.settle(within=HOUR)
+        assert service.job(job_id)["status"] == "canceled"
+        assert all(service.cloud.queue(f"{queue}/Queue").bodies == [] for queue in ("Indexing", "Embedding"))
+
+
+def test_a_worker_kind_that_is_registered_no_more(service: Service) -> None:
+    """A job that waits for its worker fails with a reason instead of waiting for its deadline."""
+    service.cloud.pause("embed_chunks")
+    job_id = echo(service)
+    service.cloud.settle()
+    left = {key: kind for key, kind in kinds.KINDS.items() if key != "echo"}
+    with mock.patch.dict(kinds.KINDS, left, clear=True):
+        service.cloud.resume()
+        service.cloud.settle()
+        assert service.job(job_id)["error"]["code"] == "unknown_kind"

@@ -1,0 +1,86 @@
+"""The app with this project's kinds alone, or with two of a person's own.
+
+`python -m tests.stacks.own_kinds shipped` or `own`. Those two have a declaration, and neither a construct nor a
+state machine's file: the rest follows.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from core.jobs import Kind
+from kinds import KINDS
+from tests.stacks import processes
+
+
+class Asked(BaseModel):
+    """It has been submitted."""
+
+    title: str = ""
+
+
+class Made(BaseModel):
+    """It is done."""
+
+    pages: int = 0
+
+
+PHOTO_ALBUM = Kind(
+    name="photo_album",
+    input=Asked,
+    result=Made,
+    stages=("print_out",),
+    events={"requested": Asked, "printed": Made},
+    runs_on="machine",
+)
+POEM = Kind(
+    name="poem",
+    input=Asked,
+    result=Made,
+    stages=("write",),
+    events={"requested": Asked, "written": Made},
+    runs_on="worker",
+    work=lambda attempt: {},
+)
+OWN: Mapping[str, Kind] = {kind.name: kind for kind in (PHOTO_ALBUM, POEM)}
+
+
+SHIPPED: Mapping[str, Kind] = {name: KINDS[name] for name in ("document", "replay")}
+"""What this project brings. Whoever adds a kind has more, to which the lists of these tests do not apply."""
+
+SETS: Mapping[str, Mapping[str, Kind]] = {"shipped": SHIPPED, "own": {**SHIPPED, **OWN}}
+
+
+def assembly(name: str, cache: Path, sources: list[Path]) -> Path:
+    """The synthesised app, from `cache` where the sources have not changed since."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, Path(__file__)]))
+    target = cache / digest.hexdigest()[:16]
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / "manifest.json").exists():
+            for old in cache.glob("*/"):
+                shutil.rmtree(old)
+            done = processes.synthesise("own_kinds", target, name)
+            assert done.returncode == 0, done.stderr
+    return target
+
+
+def main() -> None:
+    import aws_cdk as cdk
+
+    from app import build
+
+    app = cdk.App()
+    build(app, kinds=tuple(SETS[sys.argv[1]].values()))
+    app.synth()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The app synthesised by a module of these tests, in a process of its own: `python -m tests.stacks.<module>`.
+
+A process, because CDK's own validator can only be switched off before Node starts, and takes ten seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def synthesise(module: str, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Into `out`, with the defaults of cdk.json, and without layers, which pip would have to fetch."""
+    context = json.loads((ROOT / "cdk.json").read_text())["context"] | {"aws:cdk:bundling-stacks": []}
+    environment = os.environ | {
+        "CDK_OUTDIR": str(out),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+        "CDK_VALIDATION": "false",  # CDK's own validator, which has another test
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "lambdas")]),
+    }
+    command = [sys.executable, "-m", f"tests.stacks.{module}", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

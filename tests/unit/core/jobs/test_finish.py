@@ -1,0 +1,189 @@
+"""core.jobs.finish"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from core.errors import ConditionFailed, JobClosed, JobFailure
+from core.jobs import Completion, Job, JobStore, Kind, Services, begin, cancel, fail
+from core.jobs.finish import clean_up, complete_job
+from core.jobs.results import MAX_RESULT_BYTES
+from tests.unit.core.jobs.memory_table import MemoryTable
+from tests.unit.core.memory_blobs import MemoryBlobs
+from tests.unit.examples import FakeClock, echo_kind, job
+
+TABLE, LEASE = "jobs", "execution-1"
+LARGE = {"said": "x" * MAX_RESULT_BYTES}
+
+
+class Superseded(JobFailure):
+    code = "superseded"
+
+
+class Bench:
+    """A job that is held, and what its completion writes to."""
+
+    def __init__(self) -> None:
+        self.table, self.blobs = MemoryTable(), MemoryBlobs()
+        self.store = JobStore(self.table, TABLE, clock=FakeClock(), sleep=lambda seconds: None)
+        self.services = Services(self.blobs, self.table, TABLE)
+        self.job = self.running()
+
+    def running(self) -> Job:
+        draft = job(kind="echo", input={"text": "hello"}, subject={})
+        job_id = self.store.submit(echo_kind(), draft).job.job_id
+        return self.store.apply(job_id, begin(echo_kind(), stage="say", lease=LEASE))
+
+    def complete(
+        self, kind: Kind | None = None, result: Mapping[str, Any] | None = None, lease: str = LEASE
+    ) -> Job:
+        told = {"said": "hello"} if result is None else result
+        return complete_job(self.store, self.services, kind or echo_kind(), self.job, lease=lease, result=told)
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.store.events(self.job.job_id)[-1].payload
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def put(sk: str, *, new: bool = True) -> dict[str, Any]:
+    """Another write, on the condition that there is nothing yet."""
+    item = {"pk": "OWNER#ana", "sk": sk}
+    return {"Put": {"TableName": TABLE, "Item": item, "ConditionExpression": "attribute_not_exists(pk)"}}
+
+
+# ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_small_result(bench: Bench) -> None:
+    """A small result is in the row and in the last event, and nothing is stored elsewhere."""
+    done = bench.complete()
+    assert done == bench.store.get(bench.job.job_id)
+    assert (done.status, done.result, done.result_key) == ("completed", {"said": "hello"}, None)
+    assert (bench.last["event"], bench.last["said"], bench.last["status"]) == ("echo.said", "hello", "completed")
+    assert "result_truncated" not in bench.last
+    assert bench.blobs.objects == {}
+
+
+def test_a_large_result(bench: Bench) -> None:
+    """A large result is an object, of which the row has the key, and the event says that it is missing."""
+    done = bench.complete(result=LARGE)
+    key = f"results/ana/{bench.job.job_id}/result.json"
+    assert done == bench.store.get(bench.job.job_id)
+    assert (done.status, done.result, done.result_key) == ("completed", None, key)
+    assert json.loads(bench.blobs.objects[key]) == LARGE
+    assert bench.last["result_truncated"] is True
+    assert "said" not in bench.last
+
+
+@pytest.mark.parametrize("result", [{"said": "hello"}, LARGE], ids=["small", "large"])
+def test_twice(bench: Bench, result: Mapping[str, Any]) -> None:
+    """A job that is completed again is completed once, and stays as it was."""
+    done = bench.complete(result=result)
+    assert bench.complete(result=result) == done
+    assert bench.last["sequence"] == 3
+
+
+def test_what_the_kind_makes_of_it(bench: Bench) -> None:
+    """The kind says what is shown, and writes in the very same transaction."""
+
+    def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
+        assert (subject, services) == (bench.job, bench.services)
+        return Completion(result={"said": result["said"].upper()}, also=[put("A"), put("B")])
+
+    writes = len(bench.table.items)
+    assert bench.complete(echo_kind(on_complete=on_complete)).result == {"said": "HELLO"}
+    assert ("OWNER#ana", "A") in bench.table.items
+    assert len(bench.table.items) == writes + 3
+
+
+@pytest.mark.parametrize("result", [{"said": "hello"}, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("otherwise", "raised"), [(Superseded("A newer one came first."), Superseded), (None, ConditionFailed)]
+)
+def test_what_is_out_of_date(
+    bench: Bench, result: Mapping[str, Any], otherwise: JobFailure | None, raised: type[Exception]
+) -> None:
+    """Where one of its writes is out of date nothing is written, and the kind says what that means."""
+    bench.table.put_item(Item={"pk": "OWNER#ana", "sk": "A"})
+
+    def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
+        return Completion(result=result, also=[put("A"), put("B")], otherwise=otherwise)
+
+    with pytest.raises(raised):
+        bench.complete(echo_kind(on_complete=on_complete), result=result)
+    assert bench.store.get(bench.job.job_id) == bench.job
+    assert ("OWNER#ana", "B") not in bench.table.items
+
+
+@pytest.mark.parametrize("change", [cancel, fail(code="x", message="y")], ids=["canceled", "failed"])
+def test_a_job_that_ended_otherwise(bench: Bench, change: Any) -> None:
+    """A job that has ended otherwise meanwhile stays so, and nothing of its kind's is written."""
+    ended = bench.store.apply(bench.job.job_id, change)
+
+    def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
+        return Completion(result=result, also=[put("A")])
+
+    with pytest.raises(JobClosed, match=f"the job is {ended.status}"):
+        bench.complete(echo_kind(on_complete=on_complete))
+    assert bench.store.get(bench.job.job_id) == ended
+    assert ("OWNER#ana", "A") not in bench.table.items
+
+
+def test_another_lease(bench: Bench) -> None:
+    """Whoever does not hold the job cannot complete it."""
+    with pytest.raises(JobClosed, match="another execution holds the job"):
+        bench.complete(lease="execution-2")
+    assert bench.store.get(bench.job.job_id).status == "running"
+
+
+def test_a_kind_that_refuses(bench: Bench) -> None:
+    """What a kind finds wrong with a result ends nothing here: it is the job's failure, told to whoever asked."""
+
+    def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
+        raise Superseded("Not this one.")
+
+    with pytest.raises(Superseded):
+        bench.complete(echo_kind(on_complete=on_complete), result=LARGE)
+    assert bench.store.get(bench.job.job_id) == bench.job
+    assert bench.blobs.objects == {}
+
+
+# ── what is left ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_clean_up(bench: Bench) -> None:
+    """The job's work folder goes, whatever its kind; its input, its result and other jobs' files stay."""
+    job_id = bench.job.job_id
+    kept = [f"inputs/ana/{job_id}", f"results/ana/{job_id}/result.json", f"work/{job_id}0/x", "work/x"]
+    for key in (*kept, f"work/{job_id}/a", f"work/{job_id}/b/c"):
+        bench.blobs.put(key, b"x")
+    clean_up(echo_kind(), bench.job, bench.services)
+    clean_up(echo_kind(), bench.job, bench.services)
+    assert sorted(bench.blobs.objects) == sorted(kept)
+
+
+def test_the_kind_cleans_up_first(bench: Bench) -> None:
+    """A kind is told of the job and finds its work folder still there; where it fails, all of it is done again."""
+    told: list[str] = []
+    bench.blobs.put(f"work/{bench.job.job_id}/index", b"x")
+
+    def on_ended(subject: Job, services: Services) -> None:
+        told.append(subject.job_id)
+        assert list(services.blobs.keys("work/")) == [f"work/{bench.job.job_id}/index"]
+        if len(told) == 1:
+            raise OSError("not now")
+
+    with pytest.raises(OSError, match="not now"):
+        clean_up(echo_kind(on_ended=on_ended), bench.job, bench.services)
+    assert len(bench.blobs.objects) == 1
+    clean_up(echo_kind(on_ended=on_ended), bench.job, bench.services)
+    assert (bench.blobs.objects, told) == ({}, [bench.job.job_id] * 2)

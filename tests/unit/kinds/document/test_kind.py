@@ -1,0 +1,124 @@
+"""kinds.document.kind"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.documents.catalog import Catalog
+from core.errors import InvalidRequest, PayloadTooLarge, Superseded
+from core.jobs import Inputs, Services
+from core.vectors import Version
+from kinds.document.kind import DOCUMENT, DocumentInput, version_of
+from tests.unit.core.jobs.memory_table import MemoryTable
+from tests.unit.core.memory_blobs import MemoryBlobs
+from tests.unit.examples import job
+
+RESULT = {
+    "document_id": "notes",
+    "version": "v",
+    "media_type": "text/plain",
+    "characters": 40,
+    "chunks": 3,
+    "batches": 2,
+    "index": "model-2",
+}
+
+
+def test_names() -> None:
+    """A document's job logs its steps, its two other endings, retries and progress."""
+    assert set(DOCUMENT.names) == {
+        "document.uploaded",
+        "document.started",
+        "document.chunked",
+        "document.embedded",
+        "document.indexed",
+        "document.failed",
+        "document.canceled",
+        "document.retried",
+        "document.progressed",
+    }
+    assert DOCUMENT.final_names == ("document.indexed", "document.failed", "document.canceled")
+
+
+def test_stages() -> None:
+    """Its stages are those of its state machine, in order."""
+    assert DOCUMENT.order == ("queued", "validate", "chunk", "embed", "store", "notify")
+
+
+def test_what_it_is_about() -> None:
+    """A document's job is about the document; its first event tells the size, and not where the file lies."""
+    stored = job().input
+    assert DOCUMENT.subject_of(stored) == {"document_id": "notes"}
+    assert DOCUMENT.announced(stored) == {"bytes": 12}
+
+
+def test_versions() -> None:
+    """A document's version is the sortable part of its job's id, so later submissions are later versions."""
+    subject = job(job_id="job_01JDXQ3V8N2M4K6H8G0F2E4D6C", input={"document_id": "a/b", "bytes": 1})
+    assert version_of(subject) == Version("ana", "a/b", "01JDXQ3V8N2M4K6H8G0F2E4D6C")
+
+
+def inputs(blobs: MemoryBlobs) -> Inputs:
+    return Inputs(owner="ana", job_id="job_1", blobs=blobs, max_inline_bytes=9, max_upload_bytes=9)
+
+
+@pytest.mark.parametrize(("given", "name"), [({}, "job_1"), ({"document_id": "a/b"}, "a/b")])
+def test_a_text(given: dict[str, str], name: str) -> None:
+    """A text is stored, and the document is named as its owner says, or else after its job."""
+    blobs = MemoryBlobs()
+    stored = DOCUMENT.prepare(DocumentInput(text="hello", **given), inputs(blobs))
+    assert stored == {"document_id": name, "source_key": "inputs/ana/job_1", "etag": '"etag"', "bytes": 5}
+    assert blobs.objects == {"inputs/ana/job_1": b"hello"}
+
+
+def test_an_upload() -> None:
+    """An upload stays where it is, and the job is bound to it."""
+    blobs = MemoryBlobs()
+    blobs.put("uploads/ana/upl_1/a", b"12345")
+    stored = DOCUMENT.prepare(DocumentInput(s3_key="uploads/ana/upl_1/a"), inputs(blobs))
+    assert stored["source_key"] == "uploads/ana/upl_1/a"
+    assert list(blobs.objects) == ["uploads/ana/upl_1/a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "raised", "field"),
+    [
+        ({"text": "0123456789"}, PayloadTooLarge, "input.text"),
+        ({"s3_key": "uploads/ana/large"}, PayloadTooLarge, "input.s3_key"),
+        ({"s3_key": "uploads/ana/none"}, InvalidRequest, "input.s3_key"),
+        ({"s3_key": ""}, InvalidRequest, "input.s3_key"),
+    ],
+)
+def test_a_source_that_is_refused(given: dict[str, str], raised: type[Any], field: str) -> None:
+    """What is wrong with a source is told by the field that it came in."""
+    blobs = MemoryBlobs()
+    blobs.put("uploads/ana/large", b"0123456789")
+    with pytest.raises(raised) as caught:
+        DOCUMENT.prepare(DocumentInput(**given), inputs(blobs))
+    assert caught.value.field == field
+
+
+def test_what_its_state_machine_is_given() -> None:
+    """The execution is told keys, never text."""
+    subject = job()
+    assert DOCUMENT.execution_input(subject) == {
+        "document_id": "notes",
+        "version": version_of(subject).version,
+        "source_key": "inputs/ana/1",
+    }
+
+
+def test_completion() -> None:
+    """Completing turns the document's pointer to this version, and shows what the owner may know of it."""
+    table, subject = MemoryTable(), job(metadata={"year": "2026"})
+    completion = DOCUMENT.on_complete(subject, RESULT, Services(MemoryBlobs(), table, "jobs"))
+    assert set(completion.result) == {"document_id", "version", "media_type", "characters", "chunks"}
+    assert isinstance(completion.otherwise, Superseded)
+    (write,) = completion.also
+    table.put_item(**write["Put"])
+    live = Catalog(table, "jobs").get("ana", "notes")
+    assert live is not None
+    assert (live.version, live.job_id) == (version_of(subject).version, subject.job_id)
+    assert (live.index, live.batches, live.metadata) == ("model-2", 2, {"year": "2026"})
