@@ -67,7 +67,7 @@ def task(kind: Kind, stage: str, work: Work) -> Callable[[Mapping[str, Any], Con
         jobs, blobs = dependencies()
         job = jobs.apply(event["job_id"], begin(kind, stage=stage, lease=event["execution"]))
         with _leaving_nothing(jobs, blobs, job):
-            result = work(attempt_of(jobs, blobs, job, lease=event["execution"], context=context))
+            result = work(attempt_of(kind, jobs, blobs, job, lease=event["execution"], context=context))
         key = keep_large(blobs, job, result)
         return dict(result) if key is None else {"result_key": key}
 
@@ -99,10 +99,15 @@ def result_of(blobs: Blobs, handed_on: Mapping[str, Any]) -> Mapping[str, Any]:
     return result
 
 
-def attempt_of(jobs: JobStore, blobs: Blobs, job: Job, *, lease: str, context: Context) -> Attempt:
+def attempt_of(kind: Kind, jobs: JobStore, blobs: Blobs, job: Job, *, lease: str, context: Context) -> Attempt:
     """What work gets to see of the job that this lease holds."""
+    steps = list(kind.events)[1:-1]
 
     def log_step(verb: str, **facts: Any) -> None:
+        if verb not in steps:
+            raise ValueError(
+                f"{verb!r} is no step of {kind.name}: name it among its events, between first and last"
+            )
         jobs.apply(job.job_id, step(verb=verb, lease=lease, **facts))
 
     def report(done: int, total: int) -> None:
@@ -178,7 +183,7 @@ class Worker:
 
     def _work(self, kind: Kind, work: Work, job: Job, lease: str, context: Context) -> None:
         try:
-            result = work(attempt_of(self.jobs, self.services.blobs, job, lease=lease, context=context))
+            result = work(attempt_of(kind, self.jobs, self.services.blobs, job, lease=lease, context=context))
             complete_job(self.jobs, self.services, kind, job, lease=lease, result=result)
         except JobClosed:
             raise

@@ -327,8 +327,8 @@ class DeliveryStore:
     ) -> Delivery | None:
         """Make it pending anew, with the whole schedule before it and kept as long again, if it has such a status.
 
-        None if this replay has done so already, or somebody has it in hand. An attempt whose lease is over, and that
-        has not been recorded, loses its claim: it would undo this.
+        None if this replay has done so already, or somebody has it in hand. An attempt that has outlived its lease
+        loses its claim, for its record would undo this.
         """
         now = int(self._clock())
         sets = {

@@ -15,7 +15,7 @@ from core.jobs.results import MAX_RESULT_BYTES
 from core.jobs.run import result_of, task
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.memory_blobs import MemoryBlobs
-from tests.unit.examples import FakeClock, echo_kind, job
+from tests.unit.examples import Echoed, EchoRequested, FakeClock, echo_kind, job
 
 TABLE, EXECUTION = "jobs", "arn:execution"
 SECONDS_LEFT = 12.5
@@ -39,6 +39,7 @@ class Bench:
             stages=("hear", "say"),
             runs_on="machine",
             work=None,
+            events={"requested": EchoRequested, "said": EchoRequested, "completed": Echoed},
         )
         draft = job(kind="echo", input={"text": "hello"}, subject={})
         self.job_id = self.store.submit(self.kind, draft).job.job_id

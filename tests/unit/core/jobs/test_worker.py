@@ -62,7 +62,7 @@ def echo_kind(**facts: Any) -> Kind:
         "input": Asked,
         "result": Echoed,
         "stages": ("answer",),
-        "events": {"requested": Asked, "completed": Echoed},
+        "events": {"requested": Asked, "halfway": Asked, "completed": Echoed},
         "runs_on": "worker",
         "work": lambda attempt: {"text": "hello"},
     }
@@ -521,6 +521,24 @@ def test_steps(bench: Bench) -> None:
     bench.work = work
     bench.drain()
     assert bench.log() == ["requested", "started", "halfway", "retried", "started", "completed"]
+
+
+@pytest.mark.parametrize("verb", ["requested", "completed", "failed", "unheard"])
+def test_only_what_is_declared_is_a_step(bench: Bench, verb: str) -> None:
+    """Work can log the events between the first and the last of its kind, and none that says more than it may."""
+    refused: list[ValueError] = []
+
+    def work(attempt: Attempt) -> dict[str, Any]:
+        try:
+            attempt.step(verb)
+        except ValueError as error:
+            refused.append(error)
+        return {"text": "done"}
+
+    bench.work = work
+    bench.deliver()
+    assert f"{verb!r} is no step of echo" in str(refused[0])
+    assert bench.log() == ["requested", "started", "completed"]
 
 
 def test_what_the_kind_gives_is_checked_by_its_own_completion(bench: Bench) -> None:
