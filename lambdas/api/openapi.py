@@ -15,7 +15,6 @@ from api import deliveries, jobs, live, uploads, webhooks
 from api.dependencies import dependencies
 from core.jobs import Kind
 from core.models import COMMON_EVENTS, JobEventView, Problem
-from search.handler import router as search
 from wait.handler import router as wait
 
 TITLE, VERSION = "Recado", "1.0.0"
@@ -31,8 +30,8 @@ def document() -> dict[str, Any]:
     app = APIGatewayRestResolver(enable_validation=True)
     submission, _ = jobs.submission_router(kinds)
     shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
-    of_kinds = (router for kind in kinds.values() for router in kind.routes())
-    for router in (submission, *shared, *of_kinds, wait, search):
+    of_kinds = (router for kind in kinds.values() for router in (*kind.routes(), *kind.function_routes()))
+    for router in (submission, *shared, *of_kinds, wait):
         app.include_router(router)
     schema: dict[str, Any] = json.loads(
         app.get_openapi_json_schema(title=TITLE, version=VERSION, description=DESCRIPTION)

@@ -76,7 +76,7 @@ class DocumentConstruct(KindConstruct):
         config, storage = self.shared.config, self.shared.storage
         search = self.shared.functions.create(
             "Search",
-            "search",
+            "kinds/document/search",
             timeout=Duration.seconds(29),
             memory_mb=1769,  # one whole vCPU: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
             layers=("vectors",),

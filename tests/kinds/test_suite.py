@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from core import events
 from core.events import encode
 from core.jobs import Kind
 from kinds import KINDS
@@ -26,8 +27,9 @@ from tests.support.service import Service
 from tests.support.sse import parse
 
 SUBMITTABLE = [*(name for name, kind in KINDS.items() if kind.submittable), *NAMES]
-EVERY_KIND = pytest.mark.parametrize("name", SUBMITTABLE)
-WORKER = "embed_chunks"
+SUBMITTED = pytest.mark.parametrize("name", SUBMITTABLE)
+EVERY_KIND = pytest.mark.parametrize("name", [*SUBMITTABLE, "replay"])
+WORKER, DISPATCH = "embed_chunks", "dispatch"
 HOUR, DAY = 3600.0, 86_400.0
 HOOK = "https://hooks.example.com/in"
 Event = dict[str, Any]
@@ -44,9 +46,19 @@ def body_of(service: Service, name: str, **more: Any) -> dict[str, Any]:
     return {"kind": name, "input": asked, **more}
 
 
-def submit(service: Service, name: str, *, key: str | None = None, **more: Any) -> str:
-    headers = {"Idempotency-Key": key} if key else {}
-    answer = service.call("POST", "/jobs", json=body_of(service, name, **more), headers=headers)
+def submit(service: Service, name: str, **more: Any) -> str:
+    if name == "replay":
+        return replay(service)
+    answer = service.call("POST", "/jobs", json=body_of(service, name, **more))
+    assert answer.status == 202, answer.text
+    return str(answer.json()["job_id"])
+
+
+def replay(service: Service) -> str:
+    """Nobody submits one: a route makes it, for an endpoint."""
+    made = service.call("POST", "/webhooks", json={"url": f"{HOOK}/again", "events": ["endpoint.disabled"]}).json()
+    since = events.timestamp(service.cloud.clock.time - HOUR)
+    answer = service.call("POST", f"/webhooks/{made['webhook_id']}/replay", json={"since": since})
     assert answer.status == 202, answer.text
     return str(answer.json()["job_id"])
 
@@ -54,7 +66,7 @@ def submit(service: Service, name: str, *, key: str | None = None, **more: Any) 
 def functions(service: Service, kind: Kind) -> dict[str, str]:
     """The function that does each stage, as the deployed state machine has it."""
     if kind.runs_on == "worker":
-        return dict.fromkeys(kind.stages, WORKER)
+        return dict.fromkeys(kind.stages, WORKER if kind.work else DISPATCH)
     machine = service.cloud.deployment.find("AWS::StepFunctions::StateMachine", f"{camel(kind.name)}/Machine")
     states = json.loads(machine.properties["DefinitionString"])["States"]
     arns = machine.properties["DefinitionSubstitutions"]
@@ -124,7 +136,9 @@ def breaking(service: Service, function: str) -> Iterator[None]:
 @EVERY_KIND
 def test_done(service: Service, name: str) -> None:
     """A job of the kind's example completes, with the events and the result that its declaration names."""
-    job_id, kind = submit(service, name, metadata={"mine": "1"}), KINDS[name]
+    kind = KINDS[name]
+    metadata = {"mine": "1"} if kind.submittable else {}
+    job_id = submit(service, name, metadata=metadata)
     service.cloud.settle(within=HOUR)
     log, job = assert_ended(service, job_id, "completed"), service.job(job_id)
     assert verbs(log) == [verb.partition(".")[2] for verb in kind.names if verb.partition(".")[2] in verbs(log)]
@@ -134,10 +148,10 @@ def test_done(service: Service, name: str) -> None:
         assert model is None or model.model_validate(event)
     assert kind.result.model_validate(job["result"])
     assert job["result"].items() <= log[-1].items()
-    assert (job["metadata"], job.get("error")) == ({"mine": "1"}, None)
+    assert (job["metadata"], job.get("error")) == (metadata, None)
 
 
-@EVERY_KIND
+@SUBMITTED
 def test_the_same_key_again(service: Service, name: str) -> None:
     """The same key and body give the same job; the same key and another body are refused."""
     body = body_of(service, name)
@@ -149,7 +163,7 @@ def test_the_same_key_again(service: Service, name: str) -> None:
     assert other.status == 422
 
 
-@EVERY_KIND
+@SUBMITTED
 def test_what_is_refused(service: Service, name: str) -> None:
     """A field that the kind does not know is named, without a word of how kinds are told apart."""
     body = body_of(service, name)
@@ -172,7 +186,7 @@ def test_an_unknown_kind(service: Service) -> None:
 @EVERY_KIND
 def test_canceled_in_the_queue(service: Service, name: str) -> None:
     """What is canceled before anybody has taken it never starts."""
-    service.cloud.pause("indexing", WORKER)
+    service.cloud.pause("indexing", WORKER, DISPATCH)
     job_id = submit(service, name)
     service.cloud.settle()
     assert service.cancel(job_id).status == 200
@@ -199,7 +213,7 @@ def test_canceled_at_each_stage(service: Service, name: str) -> None:
         assert_ended(service, job_id, "canceled")
 
 
-@EVERY_KIND
+@SUBMITTED
 def test_failed_at_each_stage(service: Service, name: str) -> None:
     """What fails at a stage says at which; run again, it is another job that completes."""
     for stage, function in functions(service, KINDS[name]).items():
@@ -282,7 +296,7 @@ def told(socket: Any) -> list[Event]:
     return [event for message in socket.take() for event in message.get("events", [])]
 
 
-@EVERY_KIND
+@SUBMITTED
 def test_webhooks(service: Service, receiver: Receiver, name: str) -> None:
     """`*.completed` is the good end of every kind; a job's own URL is called when it is over."""
     everything = {"url": f"{HOOK}/all", "events": [f"{name}.*"]}
@@ -317,7 +331,7 @@ def test_a_subscriber_of_sns(service: Service, name: str) -> None:
 # ── those who ask ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@EVERY_KIND
+@SUBMITTED
 def test_lists(service: Service, name: str) -> None:
     """GET /jobs shows it, with what it is about, and can be narrowed to its kind."""
     job_id, kind = submit(service, name), KINDS[name]
@@ -327,7 +341,7 @@ def test_lists(service: Service, name: str) -> None:
     assert service.call("GET", "/jobs?kind=replay").json()["jobs"] == []
 
 
-@EVERY_KIND
+@SUBMITTED
 @pytest.mark.parametrize("way", ["websocket", "sse", "long_poll", "poll"])
 def test_the_client(service: Service, monkeypatch: pytest.MonkeyPatch, name: str, way: Any) -> None:
     """The client submits it, watches it in every way, and gets its result."""
@@ -338,7 +352,7 @@ def test_the_client(service: Service, monkeypatch: pytest.MonkeyPatch, name: str
         assert client.wait(job.job_id, transport=way).result == service.job(job.job_id)["result"]
 
 
-@EVERY_KIND
+@SUBMITTED
 def test_the_command(
     service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -358,7 +372,7 @@ def _given(client: Recado, _: object) -> Iterator[Recado]:
     yield client
 
 
-@EVERY_KIND
+@SUBMITTED
 def test_openapi(service: Service, name: str) -> None:
     """OpenAPI shows its input, with an example, its result and its events."""
     shown, kind = service.cloud.request("GET", "/openapi.json").json(), KINDS[name]

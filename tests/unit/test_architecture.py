@@ -32,14 +32,13 @@ FLOORS: tuple[frozenset[str], ...] = (
 
 DOORS = {
     ("api.openapi", "wait.handler"),  # describes the routes of all HTTP functions
-    ("api.openapi", "search.handler"),
     ("live_push.handler", "live.dependencies"),  # speak to the same sockets, of the same audience
     ("live_ping.handler", "live.dependencies"),
     ("ops.republish", "publisher.handler"),  # sends events as the publisher does
 }
 """The imports of a function by anything but itself. Whoever needs another door adds it here, and says why."""
 
-SERVES = dict.fromkeys(("validate_document", "chunk_document", "store_vectors", "search"), "document")
+SERVES = dict.fromkeys(("validate_document", "chunk_document", "store_vectors"), "document")
 """Functions that serve one kind alone, and so may use the whole of its folder."""
 REPLAYS = {("api", "replay"), ("dispatch", "replay")}
 

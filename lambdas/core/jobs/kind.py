@@ -137,7 +137,8 @@ class Kind:
     - `on_complete(job, result, services)`: the result, and what is written with it.
     - `on_ended(job, services)`: cleans up after the end; called again until it has not raised.
     - `on_message(message, services)`: what its routes send to the indexing queue as `<kind>.<what>`.
-    - `routes()`: routes of its own, which the API answers.
+    - `routes()`: routes of its own, which the API answers; `function_routes()`: those that a function of its own
+      answers, as its construct says.
     """
 
     name: str
@@ -161,6 +162,7 @@ class Kind:
     on_ended: Callable[[Job, Services], None] = _nothing_left
     on_message: Callable[[Mapping[str, Any], Services], None] | None = None
     routes: Callable[[], Sequence[Router]] = tuple
+    function_routes: Callable[[], Sequence[Router]] = tuple
 
     def __post_init__(self) -> None:
         for problem in self._problems():

@@ -174,6 +174,12 @@ def _routes() -> Sequence[Router]:
     return (router,)
 
 
+def _function_routes() -> Sequence[Router]:
+    from kinds.document.search.handler import router  # only to be described
+
+    return (router,)
+
+
 DOCUMENT = Kind(
     name="document",
     input=DocumentInput,
@@ -196,4 +202,5 @@ DOCUMENT = Kind(
     on_ended=_clean_up,
     on_message=_on_message,
     routes=_routes,
+    function_routes=_function_routes,
 )

@@ -9,7 +9,7 @@ from core import embedding
 from core.embedding import Patience, Vector
 from core.errors import Throttled
 from core.vectors import Version
-from search import handler as module
+from kinds.document.search import handler as module
 from tests.unit.examples import document
 from tests.unit.rest import Answer, call, problem
 
