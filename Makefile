@@ -4,7 +4,7 @@ RECADO = .venv/bin/python -m local
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down listen test test-browser check package deploy cdk
+.PHONY: help setup run up down listen test explore test-browser check package deploy cdk
 
 help:           ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,6 +31,9 @@ check: setup    ## lint, formatting, types
 
 test: check     ## all tests (ARGS="-k words", ARGS=tests/unit …)
 	.venv/bin/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+
+explore: setup  ## property tests with other examples each time; what they find becomes an example of its test
+	.venv/bin/pytest -n auto --hypothesis-profile=explore tests/unit $(ARGS)
 
 test-browser: setup  ## pages that follow real jobs, in a real browser; needs Chromium (Debian: apt install chromium)
 	@.venv/bin/python -m pip --disable-pip-version-check install --quiet -r tests/browser/requirements.txt
