@@ -21,7 +21,7 @@ class DocumentConstruct(KindConstruct):
         return {
             "ValidateDocument": self.function(
                 "ValidateDocument",
-                "validate_document",
+                "kinds/document/validate_document",
                 # reading, parsing within its own limit, and writing
                 timeout=Duration.seconds(config.parse_timeout_seconds + 60),
                 memory_mb=max(1024, config.parse_memory_mb + 512),
@@ -37,7 +37,7 @@ class DocumentConstruct(KindConstruct):
             ),
             "ChunkDocument": self.function(
                 "ChunkDocument",
-                "chunk_document",
+                "kinds/document/chunk_document",
                 timeout=Duration.minutes(5),
                 environment={
                     "CHUNK_SIZE": str(config.chunk_size),
@@ -49,7 +49,7 @@ class DocumentConstruct(KindConstruct):
             ),
             "StoreVectors": self.function(
                 "StoreVectors",
-                "store_vectors",
+                "kinds/document/store_vectors",
                 timeout=Duration.minutes(5),
                 memory_mb=512,
                 environment=embedding,

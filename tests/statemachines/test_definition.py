@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chunk_document.handler import MAX_BATCHES, batch_size
 from core import embedding, errors
 from core.jobs import Job, run
 from kinds import KINDS
+from kinds.document.chunk_document.handler import MAX_BATCHES, batch_size
 from kinds.document.kind import DOCUMENT
 from stacks.kinds.definition import expand
 from tests.stacks.machines import (

@@ -38,8 +38,6 @@ DOORS = {
 }
 """The imports of a function by anything but itself. Whoever needs another door adds it here, and says why."""
 
-SERVES = dict.fromkeys(("validate_document", "chunk_document", "store_vectors"), "document")
-"""Functions that serve one kind alone, and so may use the whole of its folder."""
 REPLAYS = {("api", "replay"), ("dispatch", "replay")}
 
 READS_ENVIRONMENT = {
@@ -240,17 +238,15 @@ def test_a_declaration_costs_little(module: Module) -> None:
 
 
 def test_who_knows_one_kind() -> None:
-    """A single kind is known to functions that serve it alone, and to what makes and works replays."""
+    """No function that serves all kinds knows a single one, but what makes and works replays."""
     using = {(MODULES[a].part, MODULES[b].kind) for a, b in edges() if MODULES[a].part in FUNCTIONS}
-    assert {(part, kind) for part, kind in using if kind} == {*SERVES.items(), *REPLAYS}
+    assert {(part, kind) for part, kind in using if kind} == REPLAYS
 
 
 def test_functions_use_core_kinds_and_the_doors_alone() -> None:
-    """A function imports itself, `core`, the registry, declarations, and the kind that it serves, or by a door."""
-    for importer, imported in edges():
-        by, of_what = MODULES[importer], MODULES[imported]
-        if by.part in FUNCTIONS and of_what.kind and not of_what.is_declaration:
-            assert SERVES.get(by.part) == of_what.kind, (importer, imported)
+    """A function imports itself, `core`, the registry and declarations, or by a door."""
+    inside = {b for a, b in edges() if MODULES[a].part in FUNCTIONS and MODULES[b].kind}
+    assert {name for name in inside if not MODULES[name].is_declaration} == set()
     through = {(a, b) for a, b in edges() if MODULES[b].part in FUNCTIONS - {MODULES[a].part}}
     assert {edge for edge in through if MODULES[edge[0]].part not in ("tests", "bench", "local")} == DOORS
 

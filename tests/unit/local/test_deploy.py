@@ -56,9 +56,9 @@ def test_code_is_lambdas_and_a_bootstrap(
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "stale.py").touch()
     code = deploy.build_code(tmp_path / "code")
-    handlers = {path.parent.name for path in (toolchain.ROOT / "lambdas").glob("*/handler.py")}
+    handlers = {path.parent.name for path in (toolchain.ROOT / "lambdas").rglob("handler.py")}
     assert handlers
-    assert {path.parent.name for path in code.glob("*/handler.py")} == handlers
+    assert {path.parent.name for path in code.rglob("handler.py")} == handlers
     assert f"exec '{python}' -m awslambdaric \"$_HANDLER\"" in (code / "bootstrap").read_text()
     assert os.access(code / "bootstrap", os.X_OK)
     assert (code / "runtime_client.py").exists() is not native

@@ -9,9 +9,9 @@ from core.documents.parse import Limits
 from core.errors import DocumentTooLarge, JobClosed, SourceNotFound
 from core.jobs import JobStore, begin, cancel
 from kinds.document.kind import DOCUMENT
+from kinds.document.validate_document import handler as module
+from kinds.document.validate_document.handler import handler
 from tests.unit.examples import job
-from validate_document import handler as module
-from validate_document.handler import handler
 
 EXECUTION = "arn:execution"
 TEXT = "# Año nuevo\n\nA document of two paragraphs.\n\nThis is the other one.\n"

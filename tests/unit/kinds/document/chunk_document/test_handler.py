@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunk_document import handler as module
-from chunk_document.handler import MAX_BATCHES, batch_key, batch_size, handler
 from core.blobs import Blobs
 from core.errors import EmptyDocument, JobClosed, SourceNotFound, Unavailable
 from core.jobs import JobStore, begin, cancel
+from kinds.document.chunk_document import handler as module
+from kinds.document.chunk_document.handler import MAX_BATCHES, batch_key, batch_size, handler
 from kinds.document.kind import DOCUMENT
 from tests.support.calls import Calls
 from tests.support.clock import Clock

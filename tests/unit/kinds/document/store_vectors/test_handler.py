@@ -9,8 +9,8 @@ import pytest
 from core.errors import CountMismatch, JobClosed, Superseded
 from core.jobs import Job, JobStore, begin
 from kinds.document.kind import DOCUMENT, version_of
-from store_vectors import handler as module
-from store_vectors.handler import handler
+from kinds.document.store_vectors import handler as module
+from kinds.document.store_vectors.handler import handler
 from tests.unit.examples import document, job
 
 EXECUTION = "arn:execution"
