@@ -34,13 +34,14 @@ def cost(module: str) -> float:
 
 
 def main() -> int:
-    handlers = sorted(f"{path.parent.name}.handler" for path in LAMBDAS.rglob("handler.py"))
+    files = (path.relative_to(LAMBDAS).with_suffix("") for path in LAMBDAS.rglob("handler.py"))
+    handlers = sorted(".".join(file.parts) for file in files)
     base = cost("boto3")
     costs = {module: cost(module) for module in handlers}
-    print(f"{'module':<28}  CPU s   of boto3's")
-    print(f"{'boto3':<28}  {base:5.2f}")
+    print(f"{'module':<42}  CPU s   of boto3's")
+    print(f"{'boto3':<42}  {base:5.2f}")
     for module, seconds in sorted(costs.items(), key=lambda item: item[1]):
-        print(f"{module:<28}  {seconds:5.2f}   {seconds / base:5.1f}x")
+        print(f"{module:<42}  {seconds:5.2f}   {seconds / base:5.1f}x")
     return int(max(costs.values()) > LIMIT_SECONDS)
 
 

@@ -41,6 +41,7 @@ STYLES = {
     "queued": "blue",
 }
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+FACT_CHARACTERS = 200
 _ENVELOPE = frozenset({"event", "event_id", "job_id", "sequence", "timestamp", "status", "stage"})
 _OF_ATTEMPTS = frozenset({"attempts", "error", "not_before"})
 
@@ -182,8 +183,13 @@ def styled(value: object) -> Text:
 
 
 def facts(payload: Mapping[str, Any]) -> str:
-    """What an event says beyond its envelope, as `name=value`."""
-    return " ".join(f"{name}={clean(value)}" for name, value in payload.items() if name not in _ENVELOPE)
+    """What an event says beyond its envelope, as `name=value`, in one line; a long text is cut. JSON has it all."""
+    return " ".join(f"{name}={_in_line(value)}" for name, value in payload.items() if name not in _ENVELOPE)
+
+
+def _in_line(value: object) -> str:
+    text = clean(" ".join(str("" if value is None else value).split()))
+    return text if len(text) <= FACT_CHARACTERS else f"{text[:FACT_CHARACTERS]}…"
 
 
 def local_time(moment: str) -> str:

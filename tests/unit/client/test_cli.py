@@ -27,7 +27,7 @@ from rich.console import Console
 
 from recado import _commands, _listen, _screen, cli
 from recado._api import Operations
-from recado._screen import Bars, Screen, Typed, clean
+from recado._screen import Bars, Screen, Typed, clean, facts
 from recado.client import Recado
 from recado.models import Delta, JobEvent, JobStatus
 from tests.unit.client.service import FINAL, JOB_ID, OPEN, Service, payload, payloads, without_status
@@ -960,3 +960,14 @@ def test_a_reader_may_have_seen_enough(at: Service) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1
+
+
+@given(value=st.text(), other=st.integers())
+def test_facts_are_one_line(value: str, other: int) -> None:
+    """Whatever a job came to, its facts are one line without tabs, and a long text is cut."""
+    line = facts({"text": value, "words": other})
+    assert line.splitlines() in ([line], [])
+    assert "\t" not in line
+    assert line.startswith("text=")
+    assert line.endswith(f" words={other}")
+    assert len(line) <= 240
