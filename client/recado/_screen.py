@@ -183,7 +183,7 @@ def styled(value: object) -> Text:
 
 
 def facts(payload: Mapping[str, Any]) -> str:
-    """What an event says beyond its envelope, as `name=value`, in one line; a long text is cut. JSON has it all."""
+    """What an event says beyond its envelope, as `name=value`, in one line; long texts are cut. JSON has all."""
     return " ".join(f"{name}={_in_line(value)}" for name, value in payload.items() if name not in _ENVELOPE)
 
 

@@ -284,31 +284,20 @@ class JobStore:
 
     def mark_batch(self, job: Job, batch: int, *, total: int) -> None:
         """Count a batch as done, once however often it is called, and now and then say so in the log."""
-        key = {"pk": f"JOB#{job.job_id}", "sk": "PROGRESS"}
-        item = self._client.update_item(
-            TableName=self._table,
-            Key=key,
-            UpdateExpression="ADD done :batch SET #total = :total, expires_at = :expires, "
-            "reported_at = if_not_exists(reported_at, :now)",
-            ExpressionAttributeNames={"#total": "total"},
-            ExpressionAttributeValues={
-                ":batch": {batch},
-                ":total": total,
-                ":expires": job.expires_at,
-                ":now": int(self._clock()),
-            },
-            ReturnValues="ALL_NEW",
-        )["Attributes"]
-        if self._wins_report(key, item):
-            self.apply(job.job_id, report_progress(*_counts(item)))
+        self._note_progress(job, {batch}, total)
 
     def report(self, job: Job, *, done: int, total: int) -> None:
         """Note how far a job is, by whoever holds it, and now and then say so in the log."""
+        self._note_progress(job, done, total)
+
+    def _note_progress(self, job: Job, done: int | set[int], total: int) -> None:
+        """Batches are added to those that are done; a number replaces the one before."""
         key = {"pk": f"JOB#{job.job_id}", "sk": "PROGRESS"}
+        change = "ADD done :done SET" if isinstance(done, set) else "SET done = :done,"
         item = self._client.update_item(
             TableName=self._table,
             Key=key,
-            UpdateExpression="SET done = :done, #total = :total, expires_at = :expires, "
+            UpdateExpression=f"{change} #total = :total, expires_at = :expires, "
             "reported_at = if_not_exists(reported_at, :now)",
             ExpressionAttributeNames={"#total": "total"},
             ExpressionAttributeValues={
@@ -320,7 +309,7 @@ class JobStore:
             ReturnValues="ALL_NEW",
         )["Attributes"]
         if self._wins_report(key, item):
-            self.apply(job.job_id, report_progress(done, total))
+            self.apply(job.job_id, report_progress(*_counts(item)))
 
     def save_progress(self, job: Job, *, done: int, total: int, cursor: str | None, was: str | None) -> bool:
         """Note how far a job has worked through its list, and now and then say so in the log.
