@@ -18,6 +18,7 @@ from core.models import COMMON_EVENTS, JobEventView, Problem
 from wait.handler import router as wait
 
 TITLE, VERSION = "Recado", "1.0.0"
+EVENT = JobEventView.__name__
 FOLLOWING = "/follow/"  # below it a token in the path is all that is asked for
 KEY_PROBLEMS = {"401": "No valid key", "403": "Scope missing", "422": "Invalid request"}
 LINK_PROBLEMS = {"403": "The link does not hold, or no more", "422": "Invalid request"}
@@ -48,16 +49,16 @@ def _add_kind(schema: dict[str, Any], kind: Kind) -> None:
     if kind.submittable:
         content = schema["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]
         content.setdefault("examples", {})[kind.name] = {"value": {"kind": kind.name, "input": dict(kind.example)}}
-    fields: dict[str, type[BaseModel]] = {**COMMON_EVENTS, **kind.events}
-    shown: list[type[BaseModel]] = [JobEventView, *fields.values()]
-    for model in shown:
-        models[model.__name__] = _schema_of(model)
+    # A component has the name of its event: two kinds may call their models alike, or like one of ours.
+    own = {f"{kind.name}.{verb}": model for verb, model in {**COMMON_EVENTS, **kind.events}.items()}
+    models |= {name: _schema_of(name, model) for name, model in own.items()}
+    models[EVENT] = _schema_of(EVENT, JobEventView)
     for view in ("JobView", "JobAccepted"):
         result = models[view]["properties"]["result"]
-        result["anyOf"] = [_reference(kind.result), *result["anyOf"]]
-    for verb in (name.partition(".")[2] for name in kind.names):
-        parts = [_reference(JobEventView), *([_reference(fields[verb])] if verb in fields else [])]
-        schema.setdefault("webhooks", {})[f"{kind.name}.{verb}"] = {"post": _webhook(verb, parts)}
+        result["anyOf"] = [_reference(f"{kind.name}.{kind.good_end}"), *result["anyOf"]]
+    for name in kind.names:
+        parts = [_reference(part) for part in (EVENT, name) if part in models]
+        schema.setdefault("webhooks", {})[name] = {"post": _webhook(name.partition(".")[2], parts)}
 
 
 def _webhook(verb: str, parts: list[dict[str, str]]) -> dict[str, Any]:
@@ -70,13 +71,13 @@ def _webhook(verb: str, parts: list[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+def _schema_of(name: str, model: type[BaseModel]) -> dict[str, Any]:
     """With what it refers to inside it, so that no two models' parts meet."""
-    return model.model_json_schema(ref_template=f"#/components/schemas/{model.__name__}/$defs/{{model}}")
+    return model.model_json_schema(ref_template=f"#/components/schemas/{name}/$defs/{{model}}")
 
 
-def _reference(model: type[BaseModel]) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{model.__name__}"}
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _with_keys(schema: dict[str, Any]) -> dict[str, Any]:

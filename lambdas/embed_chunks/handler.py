@@ -19,7 +19,7 @@ from core.batch import BatchResponse, Record, process, receives
 from core.blobs import Blobs
 from core.errors import JobFailure, NotFound, RecadoError
 from core.jobs import Job, JobStore, Kind, Services
-from core.jobs.finish import clean_up
+from core.jobs.finish import clean_up_if_unwanted
 from core.jobs.run import Worker, seconds_left
 from core.log import logger
 from kinds import KINDS
@@ -100,8 +100,8 @@ def _work_on_batch(record: Record, task: Mapping[str, Any], left: SecondsLeft) -
 def _clean_up_if_unwanted(job: Job) -> None:
     """The job may have been canceled, and cleaned up after, while the model was thinking."""
     kind = dependencies().kinds.get(job.kind)
-    if kind and job.status in ("canceled", "failed"):
-        clean_up(kind, job, dependencies().services)
+    if kind:
+        clean_up_if_unwanted(kind, job, dependencies().services)
 
 
 def _do(job: Job, task: Mapping[str, Any], left: SecondsLeft) -> None:

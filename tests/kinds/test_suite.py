@@ -382,7 +382,7 @@ def test_openapi(service: Service, name: str) -> None:
     assert content["schema"]["discriminator"]["propertyName"] == "kind"
     (model,) = (m for m in models.values() if m["properties"].get("kind", {}).get("const") == name)
     assert model["description"] == kind.input.__doc__
-    assert {"$ref": f"#/components/schemas/{kind.result.__name__}"} in models["JobView"]["properties"]["result"][
+    assert {"$ref": f"#/components/schemas/{name}.{kind.good_end}"} in models["JobView"]["properties"]["result"][
         "anyOf"
     ]
     assert set(kind.names) <= set(shown["webhooks"])

@@ -20,6 +20,12 @@ def clean_up(kind: Kind, job: Job, services: Services) -> None:
     services.blobs.delete_all(work_folder(job.job_id))
 
 
+def clean_up_if_unwanted(kind: Kind, job: Job, services: Services) -> None:
+    """Clean up after a job that has ended badly: it may have been cleaned up after while it was still done."""
+    if job.status in ("canceled", "failed"):
+        clean_up(kind, job, services)
+
+
 def complete_job(
     jobs: JobStore, services: Services, kind: Kind, job: Job, *, lease: str, result: Mapping[str, Any]
 ) -> Job:

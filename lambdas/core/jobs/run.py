@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from core import aws, clients, events, ids, settings
 from core.blobs import Blobs, work_folder
 from core.errors import JobClosed, JobFailure, NotDue, NotFound, RecadoError, Retryable
-from core.jobs.finish import clean_up, complete_job
+from core.jobs.finish import clean_up_if_unwanted, complete_job
 from core.jobs.job import Job
 from core.jobs.kind import Attempt, Kind, Services, Work
 from core.jobs.machine import begin, claim, defer, expire_lease, fail, give_back, step
@@ -165,7 +165,7 @@ class Worker:
         try:
             self._work(kind, work, job, lease, context)
         except JobClosed:
-            self._clean_up_if_unwanted(kind, job.job_id)
+            clean_up_if_unwanted(kind, self.jobs.get(job.job_id), self.services)
             raise
 
     def _claimed(self, kind: Kind, job: Job, lease: str, context: Context) -> Job:
@@ -192,12 +192,6 @@ class Worker:
         except Exception as error:
             logger.exception("attempt failed", job_id=job.job_id, attempts=job.attempts)
             self._give_back(kind, job, lease, error)
-
-    def _clean_up_if_unwanted(self, kind: Kind, job_id: str) -> None:
-        """The job may have been canceled, and cleaned up after, while it was done."""
-        job = self.jobs.get(job_id)
-        if job.status in ("canceled", "failed"):
-            clean_up(kind, job, self.services)
 
     def _give_back(self, kind: Kind, job: Job, lease: str, error: Exception) -> None:
         """Raises NotDue where there is to be another attempt."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, create_model, model_validator
 
 import wait.handler
 from api import dependencies as module
@@ -285,6 +286,18 @@ def test_openapi(sung: Api) -> None:
     assert models["SongJob"]["properties"]["kind"]["const"] == "song"
     assert models["SongJob"]["additionalProperties"] is False
     assert models["SongJob"]["properties"]["input"]["$ref"].endswith("/Song")
+
+
+def test_models_of_one_name(sung: Api, registry: dict[str, Kind]) -> None:
+    """Kinds that call their models alike, or like one of this project's, each keep their own in OpenAPI."""
+    fields = {name: create_model("JobView", **{name: (int, 0)}) for name in ("echo", "song")}
+    for name, model in fields.items():
+        events = {"requested": EchoRequested, "said": model}
+        registry[name] = replace(registry[name], result=model, events=events)
+    shown = sung("GET", "/openapi.json", owner=None).json["components"]["schemas"]
+    assert set(shown["echo.said"]["properties"]) == {"echo"}
+    assert set(shown["song.said"]["properties"]) == {"song"}
+    assert {"job_id", "links"} <= set(shown["JobView"]["properties"])
 
 
 def test_a_result_that_is_elsewhere(sung: Api, deployed: Dependencies, blobs: Blobs) -> None:
