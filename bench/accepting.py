@@ -77,7 +77,7 @@ def main() -> None:
     with mock_aws():
         time_calls()
         prepare()
-        from api.handler import handler
+        from rest.api.handler import handler
 
         own, all_of_it = [], []
         for number in range(RUNS + WARM_UP):

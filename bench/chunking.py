@@ -19,7 +19,7 @@ from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lambdas"))
 
-from core.documents.chunk import chunk
+from kinds.document.reading.chunk import chunk
 
 SIZE, OVERLAP = 1000, 200  # characters
 DOCUMENT, LONG = 70_000, 2_000_000  # characters

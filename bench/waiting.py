@@ -42,7 +42,7 @@ import httpx2  # noqa: E402
 from core import events  # noqa: E402
 from core.jobs import JobStore, begin, complete  # noqa: E402
 from core.log import logger  # noqa: E402
-from core.webhooks import client as webhook_client  # noqa: E402
+from core.webhooks.transport import client as webhook_client  # noqa: E402
 from kinds.document.kind import DOCUMENT  # noqa: E402
 from recado import Recado, _io, poll_with_backoff, polling_cost  # noqa: E402
 from recado.cost import Cost  # noqa: E402
@@ -67,7 +67,7 @@ REST_REQUEST, SOCKET_MESSAGE, SOCKET_MINUTE = 3.50e-6, 1.00e-6, 0.25e-6
 MESSAGE_BYTES = 32 * 1024
 LAMBDA_REQUEST, LAMBDA_GB_SECOND = 0.20e-6, 0.0000133334
 ANSWER_SECONDS = 0.02  # what an invocation takes beside what it waits: assumed, and the same for all
-SERVING = ("authorizer", "api", "wait", "live", "live_push", "webhook_sender")  # those that somebody waits
+SERVING = ("authorizer", "api", "long_poll", "on_message", "push", "sender")  # those that somebody waits
 
 STREAM_SECONDS = 0.25
 """Lambda reads a stream four times a second.
@@ -396,7 +396,7 @@ def metered(scene: Scene) -> Callable[..., Any]:
 def play(cloud: Cloud, way: Way, seconds: float, *, seed: str, late: bool = False) -> Scene:
     """Submit a job that takes so long, and wait for it; with `late`, from shortly before its end."""
     cloud.reset()
-    cloud.pause("indexing")  # what these jobs do is decided here
+    cloud.pause("start_job")  # what these jobs do is decided here
     scene = Scene(cloud, Service(cloud), Receiver(cloud.clock), random.Random(seed))
     if way.known:
         remember(scene, seconds)
@@ -440,8 +440,8 @@ def schedule(scene: Scene, job_id: str, seconds: float, *, progress: bool) -> No
     def end() -> None:
         jobs.apply(job_id, complete(DOCUMENT, lease="bench", result=outcome))
         scene.ended_at = scene.now
-        scene.cloud.pause("publisher", "live_push")
-        after(scene.chance.uniform(0, STREAM_SECONDS), lambda: scene.cloud.resume("publisher", "live_push"))
+        scene.cloud.pause("publisher", "push")
+        after(scene.chance.uniform(0, STREAM_SECONDS), lambda: scene.cloud.resume("publisher", "push"))
 
     after(0.1, lambda: jobs.apply(job_id, begin(DOCUMENT, stage="validate", lease="bench")))
     if progress:

@@ -38,14 +38,18 @@ import servers  # noqa: E402
 from boto3.dynamodb.types import TypeSerializer  # noqa: E402
 from botocore.config import Config  # noqa: E402
 
-import webhook_sender.handler as webhook_sender  # noqa: E402
-import webhook_waker.handler as webhook_waker  # noqa: E402
-from core import clients, events, ids  # noqa: E402
+import webhooks.retry_scheduler.handler as webhook_waker  # noqa: E402
+import webhooks.sender.handler as webhook_sender  # noqa: E402
+from core import events, ids  # noqa: E402
+from core.aws import clients  # noqa: E402
 from core.log import logger  # noqa: E402
-from core.webhooks import bulk, client, deliveries, endpoints, signing  # noqa: E402
-from core.webhooks.connections import Connections  # noqa: E402
-from core.webhooks.guard import Policy  # noqa: E402
-from core.webhooks.queue import Message  # noqa: E402
+from core.webhooks.deliveries import bulk  # noqa: E402
+from core.webhooks.deliveries import store as deliveries  # noqa: E402
+from core.webhooks.deliveries.queue import Message  # noqa: E402
+from core.webhooks.endpoints import store as endpoints  # noqa: E402
+from core.webhooks.transport import client, signing  # noqa: E402
+from core.webhooks.transport.connections import Connections  # noqa: E402
+from core.webhooks.transport.guard import Policy  # noqa: E402
 
 THREADS = 32
 LATENCIES = (0.0, 0.05)

@@ -124,8 +124,8 @@ def _secrets_reader(running: Engine | None) -> Callable[[], list[str]]:
 
     def read() -> list[str]:
         _act_on(running)
-        from core import clients
-        from core.webhooks.endpoints import Endpoints, Vault
+        from core.aws import clients
+        from core.webhooks.endpoints.store import Endpoints, Vault
         from ops import stack
 
         parts = stack.outputs("RecadoService")
@@ -155,8 +155,8 @@ def api_url(running: Engine, outputs: dict[str, str]) -> str:
 
 def make_key(running: Engine, outputs: dict[str, str]) -> str:
     _act_on(running)
-    from core import clients
-    from core.keys import KeyStore
+    from core.auth import KeyStore
+    from core.aws import clients
 
     token, _ = KeyStore(clients.dynamodb(), outputs["KeysTable"]).create(owner=OWNER, note="made by local")
     return token

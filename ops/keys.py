@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from core import clients
-from core.keys import SCOPES, KeyStore
+from core.auth import SCOPES, KeyStore
+from core.aws import clients
 from ops import stack
 
 

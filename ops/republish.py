@@ -16,12 +16,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from core import clients
-from core.blobs import Blobs
+from core.aws import clients
+from core.aws.blobs import Blobs
+from core.aws.streams import stored
 from core.jobs import JobStore
-from core.streams import stored
+from jobs.publisher import handler as publisher
 from ops import stack
-from publisher import handler as publisher
 
 PARKED = "parked/"
 # https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-errors.html

@@ -77,7 +77,7 @@ class ServiceStack(Stack):
         """The outbox's reader: each new event of the jobs table goes to SNS, in order within a job."""
         publisher = self.functions.create(
             "Publisher",
-            "publisher",
+            "jobs/publisher",
             timeout=Duration.minutes(1),
             environment={
                 "EVENTS_TOPIC": self.fan_out.events.topic_arn,
@@ -105,7 +105,7 @@ class ServiceStack(Stack):
     def _finish(self) -> lambda_.Function:
         """Ends the jobs that state machines run."""
         finish = self.functions.create(
-            "FinishJob", "finish_job", timeout=Duration.seconds(30), environment=self._data_environment()
+            "FinishJob", "jobs/finish_job", timeout=Duration.seconds(30), environment=self._data_environment()
         )
         self._storage.jobs.grant_read_write_data(finish)
         self._storage.grant_objects(finish, read=(RESULTS,), write=(RESULTS,))
@@ -114,8 +114,8 @@ class ServiceStack(Stack):
     def _embedding(self) -> JobQueue:
         """Every call of a model, whatever the kind: the queue's concurrency is one limit on all of them."""
         self.worker = self.functions.create(
-            "EmbedChunks",
-            "embed_chunks",
+            "Worker",
+            "jobs/worker",
             timeout=Duration.minutes(5),
             memory_mb=1024,
             environment=self._data_environment(),
@@ -140,7 +140,7 @@ class ServiceStack(Stack):
     def _indexing(self) -> JobQueue:
         """Starts the executions of kinds that a state machine runs, and cleans up after jobs of every kind."""
         self.starter = self.functions.create(
-            "Indexing", "indexing", timeout=Duration.minutes(1), environment=self._data_environment()
+            "StartJob", "jobs/start_job", timeout=Duration.minutes(1), environment=self._data_environment()
         )
         self._storage.jobs.grant_read_write_data(self.starter)
         self._storage.grant_objects(self.starter, delete=("work/",))
@@ -169,8 +169,8 @@ class ServiceStack(Stack):
             "EMBEDDING_DLQ_URL": self.embedding.dead_letters,
         }
         sweep = self.functions.create(
-            "Sweep",
-            "sweep",
+            "Reaper",
+            "jobs/reaper",
             timeout=Duration.seconds(50),
             retries=0,
             environment={"JOBS_TABLE": self._storage.jobs.table_name}
@@ -188,7 +188,7 @@ class ServiceStack(Stack):
     def _api(self) -> RestApi:
         authorizer = self.functions.create(
             "Authorizer",
-            "authorizer",
+            "rest/authorizer",
             timeout=Duration.seconds(10),
             environment={"KEYS_TABLE": self._storage.keys.table_name},
         )
@@ -208,7 +208,7 @@ class ServiceStack(Stack):
         config, storage = self._config, self._storage
         api = self.functions.create(
             "Api",
-            "api",
+            "rest/api",
             timeout=Duration.seconds(29),
             memory_mb=1024,
             environment=self._http_environment()
@@ -242,8 +242,8 @@ class ServiceStack(Stack):
 
     def _wait_function(self) -> lambda_.Function:
         wait = self.functions.create(
-            "Wait",
-            "wait",
+            "LongPoll",
+            "rest/long_poll",
             timeout=Duration.seconds(29),
             environment=self._http_environment()
             | {

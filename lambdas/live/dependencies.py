@@ -6,10 +6,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core import clients, settings
+from core.aws import clients, settings
 from core.jobs import JobStore, Kind
-from core.live.audience import Audience
 from core.live.sockets import Sockets
+from core.live.subscriptions import Audience
 from kinds import KINDS
 
 

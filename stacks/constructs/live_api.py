@@ -46,13 +46,13 @@ class LiveApi(Construct):
         stage.node.add_dependency(*self._routes())  # an API without routes cannot be deployed
 
     def _live(self) -> lambda_.Function:
-        live = self._speaker("Live", "live", timeout=Duration.seconds(29))
+        live = self._speaker("OnMessage", "live/on_message", timeout=Duration.seconds(29))
         self._storage.jobs.grant(live, *table_actions("GetItem", "PutItem", "DeleteItem", "Query"))
         return live
 
     def _push(self) -> lambda_.Function:
         """The stream's second reader, and it can have no third. What it misses, the next event makes up for."""
-        push = self._speaker("LivePush", "live_push", timeout=Duration.minutes(1), memory_mb=1024)
+        push = self._speaker("Push", "live/push", timeout=Duration.minutes(1), memory_mb=1024)
         self._storage.jobs.grant(
             push, *table_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
         )
@@ -70,7 +70,7 @@ class LiveApi(Construct):
         return push
 
     def _ping(self) -> lambda_.Function:
-        ping = self._speaker("LivePing", "live_ping", timeout=Duration.seconds(58), retries=0)
+        ping = self._speaker("Ping", "live/ping", timeout=Duration.seconds(58), retries=0)
         self._storage.jobs.grant(ping, *table_actions("DeleteItem", "Query"))
         call_every(self, "Pings", PING_EVERY, ping)
         return ping

@@ -47,8 +47,8 @@ class Webhooks(Construct):
     def _sender(self) -> lambda_.Function:
         config = self._config
         return self._functions.create(
-            "WebhookSender",
-            "webhook_sender",
+            "Sender",
+            "webhooks/sender",
             # a batch is sent at once, each within its own deadline, so one deadline and some slack is enough
             timeout=Duration.seconds(config.webhook_timeout_seconds + 30),
             layers=("signing",),
@@ -70,7 +70,7 @@ class Webhooks(Construct):
     def _dispatch(self) -> lambda_.Function:
         return self._functions.create(
             "Dispatch",
-            "dispatch",
+            "webhooks/dispatch",
             timeout=Duration.minutes(1),
             environment=self._tables()
             | {
@@ -85,8 +85,8 @@ class Webhooks(Construct):
         """What is due later than a queue can delay, what was never queued, and what the queue gave up."""
         dead_letters = self.queue.dead_letters
         waker = self._functions.create(
-            "WebhookWaker",
-            "webhook_waker",
+            "RetryScheduler",
+            "webhooks/retry_scheduler",
             timeout=Duration.seconds(58),
             retries=0,
             environment=self._tables() | self._retries() | {"WEBHOOKS_DLQ_URL": dead_letters.queue_url},

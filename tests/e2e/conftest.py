@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 from core.jobs import JobStore
-from core.jobs.pace import LEAST_SAMPLES
+from core.jobs.polling import LEAST_SAMPLES
 from local import deploy, engine, toolchain
 from local.api import Api
 from local.commands import api_url

@@ -23,9 +23,9 @@ from websockets.exceptions import ConnectionClosed
 
 from core.jobs import JobStore
 from core.jobs.machine import Change, Transition
-from core.live.audience import Audience
 from core.live.channel import Channel
 from core.live.sockets import Sockets
+from core.live.subscriptions import Audience
 from local import corpus
 from recado import Recado
 from tests.e2e.conftest import System, know_jobs_as_short, wait_for

@@ -109,7 +109,7 @@ def test_killed_embedding_workers_lose_nothing(api: Api, system: System) -> None
     accepted = api.post("/jobs", document(text, document_id="long"))
     job_id = accepted["job_id"]
     wait_for(lambda: (api.get(f"/jobs/{job_id}/status")["progress"] or {}).get("done"))
-    assert kill_workers(system, "embed_chunks")
+    assert kill_workers(system, "worker")
     job = ended(api, job_id, seconds=150)
     assert job["status"] == "completed", job
     assert Counter(event["event"] for event in log(api, job_id))["document.indexed"] == 1

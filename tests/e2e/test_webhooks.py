@@ -80,7 +80,7 @@ def index(api: Api, count: int = 1, name: str = "note") -> list[dict[str, Any]]:
 
 def wake(system: System) -> None:
     """What the schedule does once a minute."""
-    name = function_name(system, "WebhookWaker")
+    name = function_name(system, "RetryScheduler")
     calls.append(name)
     answer = system.client("lambda").invoke(FunctionName=name, Payload=b"{}")
     assert "FunctionError" not in answer, answer["Payload"].read()
@@ -93,7 +93,7 @@ def function_name(system: System, part: str) -> str:
 
 def deliveries_table(system: System) -> str:
     configuration = system.client("lambda").get_function_configuration(
-        FunctionName=function_name(system, "WebhookWaker")
+        FunctionName=function_name(system, "RetryScheduler")
     )
     return str(configuration["Environment"]["Variables"]["DELIVERIES_TABLE"])
 
@@ -571,7 +571,7 @@ def test_killed_sender_loses_nothing(api: Api, system: System) -> None:
     with site(react) as server, endpoint(api, server.url, events=["document.*"]) as hook:
         jobs = [api.post("/jobs", document(NOTE))["job_id"] for _ in range(2)]
         wait_for(lambda: held)
-        assert kill_workers(system, "webhook_sender")
+        assert kill_workers(system, "sender")
         in_hand = deliveries(api, hook, status="sending")
         for delivery in in_hand:  # else the dead sender's claim holds for two minutes
             rewrite(system, f"DELIVERY#{delivery['delivery_id']}", "META", lease_until="0")
@@ -587,7 +587,7 @@ def test_killed_sender_loses_nothing(api: Api, system: System) -> None:
 def test_waker_comes_by_itself(system: System) -> None:
     """Once a minute the schedule calls it, besides the calls that these tests make."""
     functions = system.client("lambda")
-    name = function_name(system, "WebhookWaker")
+    name = function_name(system, "RetryScheduler")
     group = functions.get_function_configuration(FunctionName=name)["LoggingConfig"]["LogGroup"]
 
     def runs() -> int:

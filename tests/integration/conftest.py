@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from core.webhooks import client
+from core.webhooks.transport import client
 from tests.support import memo
 from tests.support.cloud import Cloud
 from tests.support.receiver import Receiver

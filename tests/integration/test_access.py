@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.keys import SCOPES, KeyStore
+from core.auth import SCOPES, KeyStore
 from tests.support.cloud import Cloud
 from tests.support.problems import assert_problem
 from tests.support.service import Service, make_key

@@ -175,7 +175,7 @@ class TestIdempotency:
     def test_a_key_may_be_used_again_after_a_day(self, service: Service) -> None:
         """Keys are kept for 24 hours to the second, whether or not the table has removed them."""
         first = service.submit(key="k")
-        service.cloud.pause("indexing", "publisher")
+        service.cloud.pause("start_job", "publisher")
         service.cloud.clock.advance(86_400 - 5)
         assert service.submit(key="k") == first
         service.cloud.clock.advance(6)
@@ -536,6 +536,6 @@ class TestFailures:
         job_id = service.submit()
         service.cloud.kill("api", after=1)
         assert_problem(service.call("GET", f"/jobs/{job_id}"), 502, "internal")
-        service.cloud.on("dynamodb", "Query", lambda call: service.cloud.clock.advance(29.5), function="wait")
+        service.cloud.on("dynamodb", "Query", lambda call: service.cloud.clock.advance(29.5), function="long_poll")
         answer = service.call("GET", f"/jobs/{job_id}/status")
         assert_problem(answer, 504, "timeout")

@@ -13,7 +13,7 @@ from tests.support.service import Service
 
 Knob = Callable[..., None]
 
-WORKERS = ["indexing", "validate_document", "chunk_document", "embed_chunks", "store_vectors", "finish_job"]
+WORKERS = ["start_job", "validate_document", "chunk_document", "worker", "store_vectors", "finish_job"]
 TEXT = "Chunk number one of this text.\n\nChunk number two of this text."
 
 
@@ -47,9 +47,9 @@ class TestAtAnyMoment:
         """What a worker wrote after the clean-up, before it died, is removed when its message comes again."""
         job_id = service.submit(TEXT)
         canceled = service.cloud.on(
-            "*", call, lambda _: canceled_and_cleaned_up(service, job_id), function="embed_chunks"
+            "*", call, lambda _: canceled_and_cleaned_up(service, job_id), function="worker"
         )
-        service.cloud.fail("*", call, Killed, function="embed_chunks", after=True, when=is_numbers)
+        service.cloud.fail("*", call, Killed, function="worker", after=True, when=is_numbers)
         service.cloud.settle()
         assert canceled.hits == 1
         with service.resting_sweep():
@@ -106,7 +106,7 @@ class TestTheOwner:
     def test_cancels_one_job_of_many(self, service: Service) -> None:
         """Others, of the same document too, complete; the live version stays."""
         jobs = [service.submit(f"{number} {TEXT}", document_id="d") for number in range(3)]
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         service.cloud.settle()
         service.cancel(jobs[2])
         service.cloud.resume()
@@ -155,7 +155,7 @@ def each_moment(service: Service, worker: str) -> Iterator[Callable[[Callable[[]
 def canceled_and_cleaned_up(service: Service, job_id: str) -> Response:
     answer = service.cancel(job_id)
     service.cloud.poll("publisher")
-    service.cloud.poll("indexing")
+    service.cloud.poll("start_job")
     return answer
 
 

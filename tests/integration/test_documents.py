@@ -116,7 +116,7 @@ class TestGoodDocuments:
 
     def test_a_large_document_stays_within_its_batches(self, service: Service, knob: Knob) -> None:
         """Three megabytes make at most 400 batches, grown to hold all chunks, and one history of bounded size."""
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         text = "Lorem ipsum dolor sit amet. " * 110_000
         job_id = service.submit(s3_key=service.upload(text.encode(), content_type="text/plain"))
         knob("ChunkDocument", CHUNK_SIZE=3000, CHUNK_OVERLAP=0, CHUNKS_PER_BATCH=2)
@@ -290,7 +290,7 @@ class TestDeletion:
         service.assert_over(job_id, "completed")
         assert service.call("DELETE", "/documents/a%20b%2F%C3%B1").status == 204  # again is the same as once
 
-    @pytest.mark.parametrize("held", ["embed_chunks", "store_vectors"])
+    @pytest.mark.parametrize("held", ["worker", "store_vectors"])
     def test_a_job_under_way_does_not_bring_it_back(self, service: Service, held: str) -> None:
         """A job that was submitted before the deletion fails, however far it had come."""
         first = service.submit("old words", document_id="d")
@@ -319,13 +319,13 @@ def held_up(service: Service, job_id: str, where: str, meanwhile: Callable[[], o
     def action(call: object) -> None:
         found.append(meanwhile())
         for _ in range(30):
-            for function in ("publisher", "indexing", "embed_chunks"):
+            for function in ("publisher", "start_job", "worker"):
                 service.cloud.poll(function)
             service.cloud.scheduler.run_ready()
 
     last = {
         "validate_document": ("s3", "PutObject"),
-        "embed_chunks": ("s3", "PutObject"),
+        "worker": ("s3", "PutObject"),
         "store_vectors": ("s3", "ListObjectsV2"),
         "finish_job": ("dynamodb", "TransactWriteItems"),
     }

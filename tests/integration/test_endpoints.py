@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from core import events
-from core.webhooks import client
+from core.webhooks.transport import client
 from tests.support.cloud import Cloud, Killed
 from tests.support.gateway import Response
 from tests.support.problems import assert_problem
@@ -154,8 +154,8 @@ class TestWhatIsWanted:
             for number in range(100):
                 identifier = f"wh_{number:026}"
                 batch.put_item(Item=row | {"sk": f"ENDPOINT#{identifier}", "endpoint_id": identifier})
-        service.cloud.fail("kms", "Decrypt", "AccessDeniedException", function="webhook_sender", times=None)
-        service.cloud.pause("webhook_sender")
+        service.cloud.fail("kms", "Decrypt", "AccessDeniedException", function="sender", times=None)
+        service.cloud.pause("sender")
         canceled(service)
         service.cloud.settle()
         assert len(service.cloud.queue("Webhooks/Queue")) == len(deliveries(service.cloud)) == 101
@@ -286,14 +286,14 @@ class TestRotation:
         rotate(service, webhook_id, grace_seconds=100)
         (expiry,) = [key.expires_at for key in stored_endpoint(service.cloud, "ana", webhook_id).keys[1:]]
         assert expiry
-        service.cloud.pause("webhook_sender")
+        service.cloud.pause("sender")
         for _ in range(2):
             canceled(service)
         service.cloud.settle()
         first, second = service.cloud.queue("Webhooks/Queue").bodies
         for moment, body in ((expiry - 0.1, first), (expiry, second)):
             service.cloud.clock.advance_to(moment)
-            service.cloud.invoke("webhook_sender", {"Records": [record(body)]})
+            service.cloud.invoke("sender", {"Records": [record(body)]})
         counts = [len(received.headers["webhook-signature"].split()) for received in receiver.requests]
         assert counts == [2, 1]
         assert ["X-Signature-Previous" in received.headers for received in receiver.requests] == [True, False]
@@ -345,7 +345,7 @@ class TestRotation:
         for _ in range(3):
             canceled(service)
             service.cloud.settle()
-        decrypted = [call for call in service.cloud.calls.of("webhook_sender") if call.operation == "Decrypt"]
+        decrypted = [call for call in service.cloud.calls.of("sender") if call.operation == "Decrypt"]
         assert len(decrypted) == 3
         contexts = [call.params["EncryptionContext"] for call in decrypted]
         assert contexts == [{"owner": "ana", "endpoint": made["webhook_id"]}] * 3
@@ -360,7 +360,7 @@ class TestRotation:
         canceled(service)
         service.cloud.settle()
         asked = {call.function for call in service.cloud.calls.log if call.operation == "Decrypt"}
-        assert asked == {"webhook_sender"}
+        assert asked == {"sender"}
 
 
 def record(body: str, receives: int = 1) -> dict[str, Any]:
@@ -443,12 +443,12 @@ class TestRateLimit:
         """Messages that missed their slots together wait for new ones."""
         one_at_a_time(monkeypatch)
         endpoint(service, rate_limit=1)
-        service.cloud.pause("webhook_sender")
+        service.cloud.pause("sender")
         for _ in range(15):
             canceled(service)
         service.cloud.settle()
         for _ in range(2):
-            service.cloud.poll("webhook_sender")
+            service.cloud.poll("sender")
         service.cloud.clock.advance(120)
         service.cloud.resume()
         service.let_pass(600)
@@ -485,9 +485,9 @@ class TestRateLimit:
 
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sleeps of threads that run side by side would add up on the virtual clock."""
-    monkeypatch.setattr("webhook_sender.handler.BATCH", 1000)
-    monkeypatch.setattr("webhook_sender.handler.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
-    monkeypatch.setattr("core.batch.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("webhooks.sender.handler.BATCH", 1000)
+    monkeypatch.setattr("webhooks.sender.handler.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("core.aws.batch.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
 
 
 class TestCircuit:
@@ -553,7 +553,7 @@ class TestCircuit:
         cloud = service.cloud
         webhook_id = self.break_down(service, receiver, jobs=10)
         receiver.always = 200
-        cloud.pause("webhook_sender")
+        cloud.pause("sender")
         canceled(service)
         cloud.settle()
         look_at = health(cloud, webhook_id).look_at
@@ -561,11 +561,11 @@ class TestCircuit:
         cloud.clock.advance_to(datetime.fromisoformat(look_at).timestamp())
 
         def look_now(call: Any) -> None:
-            cloud.invoke("webhook_waker", {})
+            cloud.invoke("retry_scheduler", {})
             assert look(service, webhook_id)["circuit"]["state"] == "draining"
 
-        cloud.on("dynamodb", "UpdateItem", look_now, function="webhook_sender")
-        cloud.invoke("webhook_sender", {"Records": [record(cloud.queue("Webhooks/Queue").bodies[-1])]})
+        cloud.on("dynamodb", "UpdateItem", look_now, function="sender")
+        cloud.invoke("sender", {"Records": [record(cloud.queue("Webhooks/Queue").bodies[-1])]})
         assert deliveries(cloud)[-1].attempts == 0
         cloud.resume()
         service.let_pass(HOUR)
@@ -605,7 +605,7 @@ class TestCircuit:
 
     def test_what_is_held_too_long_fails(self, service: Service, receiver: Receiver, knob: Knob) -> None:
         """After twice the schedule without a success, what is held ends as failed, saying why."""
-        for function in ("WebhookSender", "WebhookWaker"):
+        for function in ("Sender", "RetryScheduler"):
             knob(function, WEBHOOK_SCHEDULE_SECONDS=[0, 60, 600, 3600])
         webhook_id = self.break_down(service, receiver, jobs=20)
         service.let_pass(2 * (60 + 600 + 3600) - 60)
@@ -652,7 +652,7 @@ class TestDisabling:
     def test_it_is_told_once(self, service: Service, receiver: Receiver) -> None:
         """The owner's other endpoints and error-alerts hear of it once, however many deliveries fail together."""
         receiver.react = answering(hooks=410)
-        service.cloud.pause("webhook_sender")
+        service.cloud.pause("sender")
         gone = endpoint(service, events=["*"])["webhook_id"]
         endpoint(service, OTHER, events=["endpoint.disabled"])
         endpoint(Service(service.cloud, "bob"), "https://bob.example.com/", events=["*"])
@@ -987,7 +987,7 @@ class TestRecover:
     ) -> None:
         """It goes on slice by slice, and the job tells how many deliveries are done."""
         cloud = service.cloud
-        monkeypatch.setattr("dispatch.replay.SLICE", 10)
+        monkeypatch.setattr("webhooks.dispatch.replay.SLICE", 10)
         webhook_id = endpoint(service, events=["document.*"])["webhook_id"]
         since = events.timestamp(cloud.clock.time)
         patch(service, webhook_id, enabled=False)
@@ -995,7 +995,7 @@ class TestRecover:
             canceled(service)
         cloud.settle()
         patch(service, webhook_id, enabled=True)
-        cloud.pause("webhook_sender", "dispatch")
+        cloud.pause("sender", "dispatch")
         accepted = recover(service, webhook_id, since=since)
         assert accepted.status == 202
         job_id = accepted.json()["job_id"]

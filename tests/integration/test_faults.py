@@ -30,7 +30,7 @@ def text(chunks: int, mark: str = "") -> str:
     return "\n\n".join(f"{mark} Chunk number {number} of this text." for number in range(chunks))
 
 
-STAGES = ("validate_document", "chunk_document", "embed_chunks", "store_vectors", "finish_job", "indexing")
+STAGES = ("validate_document", "chunk_document", "worker", "store_vectors", "finish_job", "start_job")
 
 
 class TestDeath:
@@ -61,8 +61,8 @@ class TestDeath:
 
     def test_of_the_starter(self, service: Service) -> None:
         """The execution has started, nobody noted it, and there is no second one."""
-        service.cloud.fail("stepfunctions", "StartExecution", Killed, function="indexing", after=True)
-        service.cloud.pause("embed_chunks")
+        service.cloud.fail("stepfunctions", "StartExecution", Killed, function="start_job", after=True)
+        service.cloud.pause("worker")
         job_id = service.submit(text(1))
         service.cloud.settle(within=400)
         assert len(service.cloud.queue("Indexing/Queue")) == 0
@@ -71,7 +71,7 @@ class TestDeath:
         service.assert_over(job_id, "completed")
         assert len(service.cloud.executions.all()) == 1
 
-    @pytest.mark.parametrize("worker", ["finish_job", "indexing"])
+    @pytest.mark.parametrize("worker", ["finish_job", "start_job"])
     def test_while_a_failed_job_ends(self, service: Service, worker: str) -> None:
         """Wherever the worker dies that tells of a failure or cleans up, the job fails once and leaves nothing."""
         service.submit(" ")
@@ -90,10 +90,10 @@ class TestDeath:
         """Wherever it dies, a canceled job's execution is stopped in the end, and its files are removed."""
         cancel_while_embedding(service)
         service.cloud.settle(within=60)
-        calls = longest_run(service, "indexing")
+        calls = longest_run(service, "start_job")
         for number in range(1, calls + 2):
             job_id = cancel_while_embedding(service)
-            died = kill(service, "indexing", number, of=calls)
+            died = kill(service, "start_job", number, of=calls)
             with service.resting_sweep():
                 service.cloud.settle(within=HOUR)
             assert died.hits == 1
@@ -111,7 +111,7 @@ class TestDeath:
         calls = 7  # one more than for a first version
         for number in range(1, calls + 2):
             s3.put_object(**place, Body=b"old")
-            died = kill(service, "indexing", number, of=calls)
+            died = kill(service, "start_job", number, of=calls)
             service.cloud.queue("Indexing/Queue").send(indexed)
             with service.resting_sweep():
                 service.cloud.settle(within=HOUR)
@@ -121,7 +121,7 @@ class TestDeath:
 
 
 def cancel_while_embedding(service: Service) -> str:
-    service.cloud.pause("embed_chunks")
+    service.cloud.pause("worker")
     job_id = service.submit(text(2))
     service.cloud.settle()
     service.cancel(job_id)
@@ -151,7 +151,7 @@ def is_completed(service: Service, job_id: str) -> bool:
 def asked_in_vain(service: Service) -> int:
     """How many questions to the model were lost with the worker that died: none if it had written its batch."""
     found = service.cloud.functions.invocations
-    died = next(run for run in reversed(found) if run.fate and run.name == "embed_chunks")
+    died = next(run for run in reversed(found) if run.fate and run.name == "worker")
     calls = [call for call in service.cloud.calls.log if call.request_id == died.request_id]
     asked = sum(call.operation == "InvokeModel" for call in calls)
     written = any(call.operation == "PutObject" and call.params["Key"].endswith(".f32") for call in calls[:-1])
@@ -242,7 +242,7 @@ class TestVectors:
         for number in range(2):
             service.submit(text(1, mark=f"{number}"), document_id="d")
             if number:
-                service.cloud.fail("s3", "DeleteObjects", "SlowDown", function="indexing", times=3)
+                service.cloud.fail("s3", "DeleteObjects", "SlowDown", function="start_job", times=3)
             with service.resting_sweep():
                 service.cloud.settle(within=HOUR)
         assert set(service.vectors()) == {service.documents()["d"]["version"]}
@@ -308,17 +308,17 @@ class TestDelivery:
 class TestClocks:
     def test_a_job_that_nobody_works_on_ends(self, service: Service) -> None:
         """At its deadline the sweep fails it and its execution is stopped, also if no worker ever came."""
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         job_id = service.submit(text(3))
         service.cloud.settle()
         with service.resting_sweep():
             service.cloud.clock.advance(4 * HOUR - 30)
         service.cloud.clock.advance(60)
-        service.cloud.invoke("sweep", {})
+        service.cloud.invoke("reaper", {})
         assert service.job(job_id)["error"]["code"] == "deadline_exceeded"
         assert service.execution_status(job_id) == "RUNNING"
         service.cloud.poll("publisher")
-        service.cloud.poll("indexing")
+        service.cloud.poll("start_job")
         assert service.execution_status(job_id) == "ABORTED"
         service.cloud.resume()
         service.cloud.settle(within=60)
@@ -330,7 +330,7 @@ class TestClocks:
         job_id = service.submit()
         with service.resting_sweep():
             service.cloud.clock.advance(4 * HOUR + 1)
-        service.cloud.invoke("sweep", {})
+        service.cloud.invoke("reaper", {})
         service.cloud.resume()
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "deadline_exceeded", "queued")
@@ -338,28 +338,28 @@ class TestClocks:
 
     def test_a_job_in_time_is_left_alone(self, service: Service) -> None:
         """Sweeping ends nothing before its deadline, and nothing that has ended."""
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         done = service.submit()
         service.cloud.resume()
         service.cloud.settle(within=60)
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         waiting = service.submit()
         service.cloud.settle()
         with service.resting_sweep():
             service.cloud.clock.advance(4 * HOUR - 60)
-        service.cloud.invoke("sweep", {})
+        service.cloud.invoke("reaper", {})
         assert service.job(done)["status"] == "completed"
         assert service.job(waiting)["status"] == "running"
 
     def test_a_worker_that_always_dies_ends_the_job(self, service: Service) -> None:
         """After five receives the batch is dead, and the sweep fails its token: `embed` ends, not the deadline."""
-        service.cloud.fail("*", "*", Killed, function="embed_chunks", times=None)
+        service.cloud.fail("*", "*", Killed, function="worker", times=None)
         job_id, started = service.submit(text(1)), service.cloud.clock.time
         with service.resting_sweep():
             service.cloud.settle(within=3 * HOUR)
         assert service.job(job_id)["status"] == "running"
         assert len(service.cloud.queue("Embedding/DeadLetters")) == 1
-        service.cloud.invoke("sweep", {})
+        service.cloud.invoke("reaper", {})
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "unavailable", "embed")
         assert service.cloud.clock.time - started < 2.6 * HOUR

@@ -167,7 +167,7 @@ class TestLinks:
             answer = get(service.cloud, f"/follow/{text}/{name}")
             assert answer.status in (403, 404)
             assert_problem(answer, answer.status, "forbidden" if answer.status == 403 else "not_found")
-        assert not service.cloud.calls.of("wait")
+        assert not service.cloud.calls.of("long_poll")
 
     def test_a_job_that_is_forgotten(self, service: Service, job_id: str, knob: Callable[..., None]) -> None:
         """A link to a job whose time is over is a 403, although its token has not ended."""
@@ -295,7 +295,7 @@ class TestStreams:
         self, service: Service, job_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A log of more events than one answer has is heard in several, and ends in the last."""
-        monkeypatch.setattr("wait.handler.MAX_EVENTS", 4)
+        monkeypatch.setattr("rest.long_poll.handler.MAX_EVENTS", 4)
         for done in range(9):
             store(service).apply(job_id, report_progress(done, 10))
         service.cancel(job_id)
@@ -312,11 +312,11 @@ class TestStreams:
 def run(service: Service, seconds: float) -> Job:
     """A job that completes so many seconds after its submission, more or less."""
     cloud = service.cloud
-    cloud.pause("indexing")
+    cloud.pause("start_job")
     job_id = service.submit(document_id="d")
     cloud.settle()
     cloud.clock.advance(seconds)
-    cloud.resume("indexing")
+    cloud.resume("start_job")
     cloud.settle(within=60)
     done = store(service).get(job_id)
     assert done.status == "completed"

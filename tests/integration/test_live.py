@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from core.jobs import JobStore
 from core.jobs.machine import report_progress
-from core.live.audience import Audience
 from core.live.channel import Channel
 from core.live.sockets import Sockets
+from core.live.subscriptions import Audience
 from tests.support.live import text_of
 from tests.support.service import Service, make_key
 from tests.support.sockets import Refused, Socket
@@ -26,7 +26,7 @@ Messages = list[dict[str, Any]]
 @pytest.fixture
 def ana(service: Service) -> Service:
     """Jobs stay queued: what happens to them, the tests decide."""
-    service.cloud.pause("indexing")
+    service.cloud.pause("start_job")
     return service
 
 
@@ -316,8 +316,8 @@ class TestGone:
         ana.cloud.on(
             "dynamodb",
             "PutItem",
-            lambda call: polled.append(ana.cloud.poll("live_push")),
-            function="live",
+            lambda call: polled.append(ana.cloud.poll("push")),
+            function="on_message",
             after=True,
             times=2,
         )
@@ -395,20 +395,20 @@ class TestTrouble:
         socket = live(ana, job_id)
         ana.cloud.settle()
         for operation in ("Query", "PutItem"):
-            ana.cloud.fail("dynamodb", operation, "InternalServerError", function="live_push", times=2)
+            ana.cloud.fail("dynamodb", operation, "InternalServerError", function="push", times=2)
         report(ana, job_id, 3)
         ana.cloud.settle(within=10 * MINUTE)
         assert sorted(set(sequences(socket.messages))) == [1, 2, 3, 4]
 
     def test_killed_anywhere(self, ana: Service) -> None:
         """Whichever call is `live_push`'s last, listener and follower end with every event."""
-        calls = len(ana.cloud.calls.of("live_push"))
+        calls = len(ana.cloud.calls.of("push"))
         killed = 0
         for after in range(40):
             job_id = ana.submit()
             socket, follower = live(ana, job_id), guest(ana)
             follower.send({"action": "follow", "kind": "document"})
-            rule = ana.cloud.kill("live_push", after=after)
+            rule = ana.cloud.kill("push", after=after)
             report(ana, job_id, 2)
             ana.cloud.settle(within=10 * MINUTE)
             killed += rule.hits
@@ -446,7 +446,7 @@ def test_whoever_comes_and_goes(ana: Service, steps: list[str], seed: int) -> No
     """Clients that come, go, vanish, ask again and come back see every event after their first, in order."""
     cloud = ana.cloud
     cloud.reset()
-    cloud.pause("indexing")
+    cloud.pause("start_job")
     ana.authorization = {"Authorization": f"Bearer {make_key(cloud, 'ana')}"}
     job_id = ana.submit()
     clients: list[Client] = []

@@ -55,7 +55,7 @@ def subscription(cloud: Cloud, topic: str) -> Iterator[Any]:
 @pytest.fixture
 def silent(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody but the listener reacts to events, and no sweep runs."""
-    cloud.pause("indexing", "dispatch")
+    cloud.pause("start_job", "dispatch")
     for rule in cloud.bus.rules:
         monkeypatch.setattr(rule, "enabled", False)
 
@@ -109,20 +109,20 @@ def make_events(service: Service) -> None:
 class TestFanOut:
     def test_each_queue_hears_what_concerns_it(self, service: Service) -> None:
         """Indexing gets what starts a job or calls for clean-up, notify everything, alerts failures alone."""
-        heard: dict[str, list[str]] = {"indexing": [], "dispatch": []}
+        heard: dict[str, list[str]] = {"start_job": [], "dispatch": []}
         for text in ("good", " "):
             service.submit(text)
         for _ in range(40):
             service.cloud.pause(*heard)
             service.cloud.settle(within=1)
-            for name, queue in (("indexing", "Indexing/Queue"), ("dispatch", "Notify/Queue")):
+            for name, queue in (("start_job", "Indexing/Queue"), ("dispatch", "Notify/Queue")):
                 heard[name] += [json.loads(body)["event"] for body in service.cloud.queue(queue).bodies]
             service.cloud.resume()
-            service.cloud.poll("indexing"), service.cloud.poll("dispatch")
+            service.cloud.poll("start_job"), service.cloud.poll("dispatch")
         ends = ["document.failed", "document.indexed"]
-        assert sorted(heard["indexing"]) == [*ends, "document.uploaded", "document.uploaded"]
+        assert sorted(heard["start_job"]) == [*ends, "document.uploaded", "document.uploaded"]
         assert sorted(heard["dispatch"]) == sorted(
-            [*heard["indexing"], "document.started", "document.started", "document.chunked", "document.embedded"]
+            [*heard["start_job"], "document.started", "document.started", "document.chunked", "document.embedded"]
         )
         assert [event["event"] for event in service.published("ErrorAlertsTopic")] == ["document.failed"]
 
@@ -188,7 +188,7 @@ class TestOrder:
         heard().clear()
         for k in range(calls + 1):
             service.cloud.reset()
-            service.cloud.pause("indexing", "dispatch")
+            service.cloud.pause("start_job", "dispatch")
             make_events(Service(service.cloud))
             rule = service.cloud.kill("publisher", after=k)
             service.cloud.settle(within=600)

@@ -142,7 +142,7 @@ class TestWaiting:
         sleeps = service.cloud.clock.sleeps
         assert (sleeps[0], max(sleeps)) == (0.2, 0.9)
         assert sleeps[:-1] == sorted(sleeps[:-1])
-        assert len(service.cloud.calls.of("wait")) < 35
+        assert len(service.cloud.calls.of("long_poll")) < 35
 
     def test_what_is_known_already_is_not_waited_for(self, service: Service, job_id: str) -> None:
         """A job that differs from If-None-Match is answered at once; one that does not is a 304 in the end."""
@@ -163,7 +163,7 @@ class TestWaiting:
     def test_any_step_is_a_change(self, service: Service) -> None:
         """A client that waits with the last ETag sees the job start, and then its end."""
         cloud, job_id = service.cloud, service.submit()
-        cloud.pause("embed_chunks")
+        cloud.pause("worker")
         queued = look(service, job_id)
         cloud.clock.after(2, cloud.settle)
         running = look(service, job_id, "?wait=25", If_None_Match=queued.headers["ETag"])
@@ -208,7 +208,7 @@ class TestWaiting:
 
     def test_a_table_that_fails_meanwhile_is_a_problem(self, service: Service, job_id: str) -> None:
         """A read that fails in the middle of the wait ends it with a 500 problem."""
-        service.cloud.fail("dynamodb", "Query", "InternalServerError", function="wait", every=3)
+        service.cloud.fail("dynamodb", "Query", "InternalServerError", function="long_poll", every=3)
         assert_problem(look(service, job_id, "?wait=9"), 500, "internal")
 
 

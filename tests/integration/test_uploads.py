@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.parts import PART_BYTES, Ticket
+from rest.api.parts import PART_BYTES, Ticket
 from tests.support import pdfs
 from tests.support.gateway import Response
 from tests.support.problems import assert_problem

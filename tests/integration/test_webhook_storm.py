@@ -13,8 +13,8 @@ from moto.dynamodb.models.dynamo_type import DynamoType
 
 from core import ids
 from core.errors import DeliveryError
-from core.webhooks import client
-from core.webhooks.deliveries import Delivery, delivery_id
+from core.webhooks.deliveries.store import Delivery, delivery_id
+from core.webhooks.transport import client
 from tests.support.calls import caller
 from tests.support.cloud import Cloud, Killed
 from tests.support.functions import ACCOUNT, REGION
@@ -88,7 +88,7 @@ def part(name: str) -> dict[str, Any]:
 
 def happen(service: Service) -> None:
     """Five hundred events in the logs of ten jobs, written as the API writes them: the stream tells the rest."""
-    service.cloud.pause("publisher", "indexing")
+    service.cloud.pause("publisher", "start_job")
     table = service.cloud.table("Jobs")
     with table.batch_writer() as batch:
         for _ in range(JOBS):
@@ -117,10 +117,10 @@ def test_every_delivery_ends_where_it_should(service: Service, receiver: Receive
     happen(service)
     cloud.unreliable(seed, duplicates=0.2)
     deaths = [
-        cloud.fail("*", "*", Killed, function="webhook_sender", every=61, times=4),
-        cloud.fail("*", "*", Killed, function="webhook_sender", after=True, every=149, times=4),
+        cloud.fail("*", "*", Killed, function="sender", every=61, times=4),
+        cloud.fail("*", "*", Killed, function="sender", after=True, every=149, times=4),
         cloud.fail("*", "*", Killed, function="dispatch", every=777, times=2),
-        cloud.fail("*", "*", Killed, function="webhook_waker", every=333, times=2),
+        cloud.fail("*", "*", Killed, function="retry_scheduler", every=333, times=2),
     ]
     service.let_pass(2 * HOUR)
     service.let_pass(7.75 * 24 * HOUR, every=HOUR)  # as if most runs had failed: it only takes longer

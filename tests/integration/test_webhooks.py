@@ -106,7 +106,7 @@ class TestWhatIsSent:
             for _ in range(3):
                 canceled(owner)
                 service.cloud.settle(within=60)
-        decrypted = [call for call in service.cloud.calls.of("webhook_sender") if call.operation == "Decrypt"]
+        decrypted = [call for call in service.cloud.calls.of("sender") if call.operation == "Decrypt"]
         assert [call.params["EncryptionContext"]["owner"] for call in decrypted] == ["ana", "bob"]
         assert len(receiver.requests) == 7
 
@@ -330,7 +330,7 @@ class TestTogether:
     def test_a_slow_server_delays_nobody_else(self, service: Service, receiver: Receiver) -> None:
         """In one batch every request is under way at once: the first is answered only after the last has come."""
         cloud, last_came = service.cloud, threading.Event()
-        cloud.pause("webhook_sender")
+        cloud.pause("sender")
         for number in range(10):
             canceled(service, webhook_url=f"https://hooks.example.com/{number}")
         cloud.settle()
@@ -343,18 +343,18 @@ class TestTogether:
             return 200
 
         receiver.react = react
-        assert cloud.poll("webhook_sender") == 10
+        assert cloud.poll("sender") == 10
         assert waited == [True] * 10
 
     def test_a_failure_is_its_own(self, service: Service, receiver: Receiver) -> None:
         """A server that fails, and a message that cannot be read, leave the rest of the batch alone."""
         cloud = service.cloud
-        cloud.pause("webhook_sender")
+        cloud.pause("sender")
         cloud.queue("Webhooks/Queue").send("no json")
         good, bad = canceled(service), canceled(service, webhook_url="https://bad.example.com/")
         cloud.settle()
         receiver.react = lambda received: DeliveryError("timeout", "slow") if "bad" in received.url else 200
-        cloud.poll("webhook_sender")
+        cloud.poll("sender")
         assert webhook(service, good)["status"] == "delivered"
         assert webhook(service, bad)["status"] == "pending"
         assert cloud.queue("Webhooks/Queue").bodies.count("no json") == 1
@@ -365,7 +365,7 @@ class TestTogether:
 
         def second() -> None:
             cloud.queue("Webhooks/Queue").send(message(delivery(cloud)))
-            assert cloud.poll("webhook_sender") == 1
+            assert cloud.poll("sender") == 1
 
         in_hand(service, receiver, second)
         assert len(cloud.queue("Webhooks/Queue")) == 1
@@ -377,14 +377,14 @@ class TestTogether:
     def test_the_last_attempt_of_a_job_is_shown(self, service: Service, receiver: Receiver) -> None:
         """Of two events of one job the view keeps the attempt that was made last, whichever is written last."""
         cloud = service.cloud
-        first = cloud.fail("dynamodb", "PutItem", Killed, function="webhook_sender", when=is_view)
+        first = cloud.fail("dynamodb", "PutItem", Killed, function="sender", when=is_view)
         job_id = service.submit(webhook_url=HOOK, webhook_events=["document.uploaded", "document.canceled"])
-        cloud.poll("publisher"), cloud.poll("dispatch"), cloud.poll("webhook_sender")
+        cloud.poll("publisher"), cloud.poll("dispatch"), cloud.poll("sender")
         assert (first.hits, webhook(service, job_id)["status"]) == (1, None)
         service.cancel(job_id)
         cloud.settle()
         assert webhook(service, job_id)["event"] == "document.canceled"
-        late = cloud.on("dynamodb", "PutItem", lambda call: None, function="webhook_sender", when=is_view)
+        late = cloud.on("dynamodb", "PutItem", lambda call: None, function="sender", when=is_view)
         cloud.settle(within=600)
         assert late.hits == 1
         assert webhook(service, job_id)["event"] == "document.canceled"
@@ -423,7 +423,7 @@ class TestFaults:
         assert webhook(service, job_id)["status"] == "failed"
         assert len(service.cloud.queue("Webhooks/Queue")) == 0
 
-    @pytest.mark.parametrize(("function", "first_answer"), [("dispatch", 200), ("webhook_sender", 500)])
+    @pytest.mark.parametrize(("function", "first_answer"), [("dispatch", 200), ("sender", 500)])
     def test_a_death_anywhere_loses_nothing(
         self, service: Service, receiver: Receiver, function: str, first_answer: int
     ) -> None:
@@ -459,7 +459,7 @@ class TestFaults:
         ("service_name", "operation"),
         [("dynamodb", "GetItem"), ("dynamodb", "PutItem"), ("kms", "Decrypt"), ("sqs", "SendMessage")],
     )
-    @pytest.mark.parametrize("function", ["dispatch", "webhook_sender"])
+    @pytest.mark.parametrize("function", ["dispatch", "sender"])
     def test_what_is_busy_for_a_while_loses_nothing(
         self, service: Service, receiver: Receiver, function: str, service_name: str, operation: str
     ) -> None:
@@ -476,7 +476,7 @@ class TestFaults:
 
     def test_a_lost_claim_is_made_again(self, service: Service, receiver: Receiver) -> None:
         """A claim whose answer was lost holds the delivery for two minutes only."""
-        service.cloud.fail("dynamodb", "PutItem", "InternalServerError", function="webhook_sender", after=True)
+        service.cloud.fail("dynamodb", "PutItem", "InternalServerError", function="sender", after=True)
         job_id = canceled(service)
         service.cloud.settle(within=900)
         assert len(receiver.requests) == 1

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 import kinds
-from core.webhooks import client
+from core.webhooks.transport import client
 from tests.conftest import ROOT, synthesised
 from tests.support import memo, tree
 from tests.support.cloud import Cloud

@@ -92,7 +92,7 @@ def test_an_input_that_is_too_large(service: Service) -> None:
 @pytest.mark.parametrize("name", ["echo", "tally"])
 def test_a_kind_that_is_registered_no_more(service: Service, name: str) -> None:
     """Its jobs are shown as they are, can be canceled, and cannot be run again; nothing answers 500."""
-    service.cloud.pause("indexing", "embed_chunks")
+    service.cloud.pause("start_job", "worker")
     job_id, first = submit(service, name), kinds.KINDS[name].first_name
     left = {key: kind for key, kind in kinds.KINDS.items() if key != name}
     with mock.patch.dict(kinds.KINDS, left, clear=True):
@@ -114,7 +114,7 @@ def test_a_kind_that_is_registered_no_more(service: Service, name: str) -> None:
 
 def test_a_worker_kind_that_is_registered_no_more(service: Service) -> None:
     """A job that waits for its worker fails with a reason instead of waiting for its deadline."""
-    service.cloud.pause("embed_chunks")
+    service.cloud.pause("worker")
     job_id = echo(service)
     service.cloud.settle()
     left = {key: kind for key, kind in kinds.KINDS.items() if key != "echo"}

@@ -29,7 +29,7 @@ from tests.support.sse import parse
 SUBMITTABLE = [*(name for name, kind in KINDS.items() if kind.submittable), *NAMES]
 SUBMITTED = pytest.mark.parametrize("name", SUBMITTABLE)
 EVERY_KIND = pytest.mark.parametrize("name", [*SUBMITTABLE, "replay"])
-WORKER, DISPATCH = "embed_chunks", "dispatch"
+WORKER, DISPATCH = "worker", "dispatch"
 HOUR, DAY = 3600.0, 86_400.0
 HOOK = "https://hooks.example.com/in"
 Event = dict[str, Any]
@@ -186,7 +186,7 @@ def test_an_unknown_kind(service: Service) -> None:
 @EVERY_KIND
 def test_canceled_in_the_queue(service: Service, name: str) -> None:
     """What is canceled before anybody has taken it never starts."""
-    service.cloud.pause("indexing", WORKER, DISPATCH)
+    service.cloud.pause("start_job", WORKER, DISPATCH)
     job_id = submit(service, name)
     service.cloud.settle()
     assert service.cancel(job_id).status == 200
@@ -235,7 +235,7 @@ def test_killed_at_each_call(service: Service, name: str) -> None:
     """Wherever the functions of a job die, it completes once."""
     submit(service, name)
     service.cloud.settle(within=HOUR)
-    of_kind = [*dict.fromkeys([*functions(service, KINDS[name]).values(), "indexing"])]
+    of_kind = [*dict.fromkeys([*functions(service, KINDS[name]).values(), "start_job"])]
     longest = max(run.calls for run in service.cloud.functions.invocations if run.name in of_kind)
     for number in range(1, longest + 1):
         job_id = submit(service, name)

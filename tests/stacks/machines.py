@@ -70,7 +70,7 @@ class Machine:
 
 def machines(app: Assembly) -> dict[str, Machine]:
     """By kind, as the function that starts executions is told."""
-    variables = app.functions()["indexing"].properties["Environment"]["Variables"]
+    variables = app.functions()["start_job"].properties["Environment"]["Variables"]
     by_name = {resource.name: resource for resource in app.of("AWS::StepFunctions::StateMachine")}
     functions = {function.name: function for function in app.of("AWS::Lambda::Function")}
     return {

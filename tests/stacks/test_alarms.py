@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.webhooks.deliveries import MAX_QUEUE_DELAY_SECONDS
+from core.webhooks.deliveries.store import MAX_QUEUE_DELAY_SECONDS
 from tests.stacks.templates import ARN, Assembly
 
 
@@ -22,7 +22,7 @@ def watched(properties: dict[str, Any]) -> tuple[str, str, int, str, int]:
     return (*(properties[name] for name in names), dimension["Value"], properties["Threshold"])
 
 
-@pytest.mark.parametrize(("name", "reader"), [("EventsLate", "publisher"), ("ListenersLate", "live_push")])
+@pytest.mark.parametrize(("name", "reader"), [("EventsLate", "publisher"), ("ListenersLate", "push")])
 def test_events_that_wait_in_the_stream(app: Assembly, name: str, reader: str) -> None:
     """An event that a reader of the stream has not sent after five minutes (in milliseconds)."""
     function = app.functions()[reader].name
@@ -31,7 +31,7 @@ def test_events_that_wait_in_the_stream(app: Assembly, name: str, reader: str) -
 
 def test_a_waker_that_fails(app: Assembly) -> None:
     """Three of the five runs of a period end with an error."""
-    waker = app.functions()["webhook_waker"].name
+    waker = app.functions()["retry_scheduler"].name
     assert watched(alarm(app, "WakerFails")) == ("Errors", "Sum", 300, waker, 3)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core import settings
+from core.aws import settings
 from core.jobs import run
 from kinds import KINDS
 from tests.stacks.own_kinds import SHIPPED
@@ -27,10 +27,14 @@ FILES = [path for path in sorted(LAMBDAS.rglob("handler.py")) if FOREIGN.isdisjo
 HANDLERS = {path.parent.name: module_name(path) for path in FILES}
 COMMON = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"}
 # Settings are declared in the handler, but where several modules of a function need them.
-ELSEWHERE = {name: f"{name}.dependencies" for name in ("api", "dispatch", "webhook_sender")}
-ELSEWHERE |= dict.fromkeys(("live", "live_push", "live_ping"), "live.dependencies")
+ELSEWHERE = {
+    "api": "rest.api.dependencies",
+    "dispatch": "webhooks.dispatch.dependencies",
+    "sender": "webhooks.sender.dependencies",
+}
+ELSEWHERE |= dict.fromkeys(("on_message", "push", "ping"), "live.dependencies")
 # What kinds bring into functions that serve all of them: routes, and the work of a message.
-OF_KINDS = {"api": ("kinds.document.routes",), "embed_chunks": ("kinds.document.embedding",)}
+OF_KINDS = {"api": ("kinds.document.routes",), "worker": ("kinds.document.batches",)}
 
 
 def declared(function: str) -> list[type]:

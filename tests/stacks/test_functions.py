@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from api.handler import router as open_routes
-from core.webhooks import deliveries
-from embed_chunks import handler as embed_chunks
-from kinds.document import embedding
+from core.webhooks.deliveries.store import LEASE_SECONDS
+from jobs.worker import handler as embed_chunks
+from kinds.document import batches
+from rest.api.handler import router as open_routes
 from tests.stacks.templates import ARN, Assembly, Resource
-from webhook_sender import handler as webhook_sender
-from webhook_waker import handler as webhook_waker
+from webhooks.retry_scheduler import handler as webhook_waker
+from webhooks.sender import handler as webhook_sender
 
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 STREAM_LIMIT_SECONDS = 900
@@ -71,7 +71,7 @@ def test_layers_hold_what_functions_import(app: Assembly) -> None:
     assert {f: found[1:] for f, found in layers.items() if found[1:]} == {
         "validate_document": ["DocumentsLayer"],
         "search": ["VectorsLayer"],
-        **{name: ["SigningLayer"] for name in ("api", "webhook_sender")},
+        **{name: ["SigningLayer"] for name in ("api", "sender")},
     }
 
 
@@ -89,38 +89,40 @@ def test_no_layers_where_the_environment_has_them(overridden: Assembly) -> None:
 
 def test_the_last_receive_is_the_last(app: Assembly) -> None:
     """`embed_chunks` fails the task on the very receive after which SQS gives the message up."""
-    redrive = queue_of(app, "embed_chunks").properties["RedrivePolicy"]
+    redrive = queue_of(app, "worker").properties["RedrivePolicy"]
     assert redrive["maxReceiveCount"] == embed_chunks.LAST_RECEIVE
 
 
 def test_a_batch_of_deliveries_is_sent_at_once(app: Assembly) -> None:
     """`webhook_sender` has a thread for each message of a batch, so one deadline is enough for all."""
-    assert mapping_of(app, "webhook_sender").properties["BatchSize"] == webhook_sender.BATCH
+    assert mapping_of(app, "sender").properties["BatchSize"] == webhook_sender.BATCH
 
 
 def test_the_last_batch_of_a_sender_has_its_time(app: Assembly) -> None:
     """A batch that it takes itself at the last moment may last a whole deadline, and be written down."""
-    slack = app.functions()["webhook_sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
+    slack = app.functions()["sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
     assert slack >= webhook_sender.DRAIN_SECONDS + 10
 
 
 def test_a_claim_outlives_its_sender(app: Assembly) -> None:
     """A lease ends after the sender that took it, at any timeout, and before its message comes again."""
-    slack = app.functions()["webhook_sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
-    assert slack + LONGEST_WEBHOOK_TIMEOUT < deliveries.LEASE_SECONDS
-    assert queue_of(app, "webhook_sender").properties["VisibilityTimeout"] > deliveries.LEASE_SECONDS
+    slack = app.functions()["sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
+    assert slack + LONGEST_WEBHOOK_TIMEOUT < LEASE_SECONDS
+    assert queue_of(app, "sender").properties["VisibilityTimeout"] > LEASE_SECONDS
 
 
 def test_the_embedder_has_time_left_to_write_down(app: Assembly) -> None:
     """What is reserved to keep what was paid for is a small part of the worker's timeout."""
-    assert app.functions()["embed_chunks"].properties["Timeout"] >= embedding.RESERVE_SECONDS * 5
+    assert app.functions()["worker"].properties["Timeout"] >= batches.RESERVE_SECONDS * 5
 
 
 def test_what_holds_a_request_open_is_shorter_than_the_gateway(app: Assembly) -> None:
     """API Gateway gives up after 29 s; waiting and its last look at the job fit in."""
     functions = app.functions()
-    assert all(functions[name].properties["Timeout"] <= 29 for name in ("api", "wait", "search", "authorizer"))
-    assert CONTEXT["wait_seconds_max"] + 4 <= functions["wait"].properties["Timeout"]
+    assert all(
+        functions[name].properties["Timeout"] <= 29 for name in ("api", "long_poll", "search", "authorizer")
+    )
+    assert CONTEXT["wait_seconds_max"] + 4 <= functions["long_poll"].properties["Timeout"]
 
 
 def test_three_functions_look_around(app: Assembly) -> None:
@@ -131,12 +133,12 @@ def test_three_functions_look_around(app: Assembly) -> None:
         if "ScheduleExpression" in rule.properties
         for target in rule.properties["Targets"]
     }
-    assert scheduled == {app.functions()[name].name for name in ("sweep", "webhook_waker", "live_ping")}
+    assert scheduled == {app.functions()[name].name for name in ("reaper", "retry_scheduler", "ping")}
 
 
 def test_the_waker_stops_before_it_is_stopped(app: Assembly) -> None:
     """It begins no page of deliveries that it might not get through."""
-    assert app.functions()["webhook_waker"].properties["Timeout"] >= webhook_waker.SECONDS + 10
+    assert app.functions()["retry_scheduler"].properties["Timeout"] >= webhook_waker.SECONDS + 10
 
 
 def test_the_parser_leaves_memory_and_time_to_its_function(app: Assembly) -> None:

@@ -103,7 +103,7 @@ def worker_queue(app: Assembly) -> str:
     (mapping,) = [
         m
         for m in app.of("AWS::Lambda::EventSourceMapping")
-        if m.properties["FunctionName"] == app.functions()["embed_chunks"].name
+        if m.properties["FunctionName"] == app.functions()["worker"].name
     ]
     return str(mapping.properties["EventSourceArn"]).removeprefix(ARN)
 
@@ -116,7 +116,7 @@ def test_whoever_answers_for_a_batch_may_do_so(machine: Machine, its_app: Assemb
         for name, function in its_app.functions().items()
         if ARN + machine.resource.name in allowed(its_app, function.properties["Role"], "states:SendTaskFailure")
     }
-    assert answering == {"sweep"} | ({"embed_chunks"} if hands_out else set())
+    assert answering == {"reaper"} | ({"worker"} if hands_out else set())
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_one_function_has_executions_in_hand(
         for function, properties in its_app.functions().items()
         if resource in allowed(its_app, properties.properties["Role"], action)
     }
-    assert holders == {"indexing"}
+    assert holders == {"start_job"}
 
 
 def test_functions_end_before_the_state_gives_up(machine: Machine) -> None:

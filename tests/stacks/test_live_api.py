@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from core import settings
+from core.aws import settings
 from live import dependencies as live
 from tests.conftest import synthesised
 from tests.stacks.templates import ARN, Assembly, Template, resources, target
 
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 ROUTES = {"$connect", "$disconnect", "$default"}
-SPEAKERS = ("live", "live_push", "live_ping")
+SPEAKERS = ("on_message", "push", "ping")
 # Whatever could carry a token or a text is not among these.
 LOGGED = {
     *("$context.requestId", "$context.requestTime", "$context.eventType", "$context.routeKey"),
@@ -60,7 +60,7 @@ def test_routes(app: Assembly) -> None:
     for route in routes.values():
         (place,) = [name for name in integrations if route["Target"] == f"integrations/{name}"]
         assert integrations[place]["IntegrationType"] == "AWS_PROXY"
-        assert app.functions()["live"].name in integrations[place]["IntegrationUri"]
+        assert app.functions()["on_message"].name in integrations[place]["IntegrationUri"]
         assert route["AuthorizationType"] == "NONE"
         assert "RouteResponseSelectionExpression" not in route
 
@@ -68,7 +68,7 @@ def test_routes(app: Assembly) -> None:
 def test_the_gateway_may_call_its_function(app: Assembly) -> None:
     """Each route may call the function, and nothing else of the API may."""
     (api,) = app.of(f"{V2}::Api")
-    function = ARN + app.functions()["live"].name
+    function = ARN + app.functions()["on_message"].name
     allowed = [
         permission.properties["SourceArn"].rpartition(":")[2]
         for permission in app.of("AWS::Lambda::Permission")
@@ -171,7 +171,7 @@ def test_the_address_is_told(app: Assembly) -> None:
 
 def test_pings_come_in_time(app: Assembly) -> None:
     """A ping may fail once, and the next still comes before the gateway ends a silent connection."""
-    ping = app.functions()["live_ping"]
+    ping = app.functions()["ping"]
     (rule,) = [
         rule.properties
         for rule in app.of("AWS::Events::Rule")
@@ -185,12 +185,12 @@ def test_pings_come_in_time(app: Assembly) -> None:
 
 def test_a_client_is_answered_in_time(app: Assembly) -> None:
     """The gateway waits for 29 seconds, so the function need not run for longer."""
-    assert app.functions()["live"].properties["Timeout"] <= 29
+    assert app.functions()["on_message"].properties["Timeout"] <= 29
 
 
 def test_the_stream_brings_a_job_in_order(app: Assembly) -> None:
     """One reader at a time for a job, which may report how far it came, gives up in the end, and says so."""
-    name = app.functions()["live_push"].name
+    name = app.functions()["push"].name
     (mapping,) = [
         mapping.properties
         for mapping in app.of("AWS::Lambda::EventSourceMapping")

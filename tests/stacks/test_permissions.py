@@ -30,7 +30,7 @@ OF_A_MACHINE = {
     "logs:DescribeLogGroups",
 }
 WITHOUT_RESOURCE = {
-    **{name: {"dynamodb:ListStreams"} for name in ("publisher", "live_push")},
+    **{name: {"dynamodb:ListStreams"} for name in ("publisher", "push")},
     **dict.fromkeys(MACHINES, OF_A_MACHINE),
 }
 
@@ -136,7 +136,7 @@ def test_secrets_are_sealed_and_opened_by_one_each(app: Assembly) -> None:
         for resource, actions in granted.items()
         if any(action.startswith("kms:") for action in actions) or resource == "SecretsKey"
     }
-    assert of_the_key == {"api": {"kms:Encrypt"}, "webhook_sender": {"kms:Decrypt"}}
+    assert of_the_key == {"api": {"kms:Encrypt"}, "sender": {"kms:Decrypt"}}
 
 
 def test_the_key_is_open_to_policies_alone(app: Assembly) -> None:
@@ -153,7 +153,8 @@ def test_only_the_authorizer_reads_keys(app: Assembly) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reader", "written"), [("search", set()), ("authorizer", set()), ("wait", {("Jobs", "dynamodb:PutItem")})]
+    ("reader", "written"),
+    [("search", set()), ("authorizer", set()), ("long_poll", {("Jobs", "dynamodb:PutItem")})],
 )
 def test_readers_cannot_write(app: Assembly, reader: str, written: set[tuple[str, str]]) -> None:
     """What answers questions changes nothing, but that `wait` notes down the ping that it waits for."""
@@ -164,7 +165,7 @@ def test_readers_cannot_write(app: Assembly, reader: str, written: set[tuple[str
 
 def test_who_talks_to_strangers_can_browse_and_remove_nothing(app: Assembly) -> None:
     """The sender reads and writes items whose keys it knows, and has no document within its reach."""
-    granted = specific(app, "webhook_sender")
+    granted = specific(app, "sender")
     actions = {action for some in granted.values() for action in some}
     browsing = {"dynamodb:Query", "dynamodb:Scan", "dynamodb:DeleteItem"}
     assert actions & browsing == set()
@@ -175,7 +176,7 @@ def test_only_the_embedder_and_search_pay_for_the_model(app: Assembly, overridde
     """Two functions may call the one configured model; none where the model runs inside them."""
     model = "bedrock:eu-west-1::foundation-model/amazon.titan-embed-text-v2:0"
     assert {holder for holder, granted in all_grants(app).items() if model in granted} == {
-        "embed_chunks",
+        "worker",
         "search",
     }
     assert not any("bedrock" in r for granted in all_grants(overridden).values() for r in granted)
@@ -201,8 +202,8 @@ def test_each_function_is_called_by_whom_it_serves(app: Assembly) -> None:
         callers[short(properties["FunctionName"])].add(properties["Principal"].removesuffix(".amazonaws.com"))
     by_name = {name: callers[f.name] for name, f in app.functions().items() if f.name in callers}
     assert by_name == {
-        **{name: {"apigateway"} for name in ("api", "wait", "search", "authorizer", "live")},
-        **{name: {"events"} for name in ("sweep", "webhook_waker", "live_ping", "finish_job")},
+        **{name: {"apigateway"} for name in ("api", "long_poll", "search", "authorizer", "on_message")},
+        **{name: {"events"} for name in ("reaper", "retry_scheduler", "ping", "finish_job")},
     }
 
 

@@ -93,16 +93,16 @@ def test_each_path_leads_to_its_function(app: Assembly) -> None:
         ("ANY", "/jobs"): "api",
         ("ANY", "/jobs/{job_id}"): "api",
         ("ANY", "/jobs/{job_id}/{proxy+}"): "api",
-        ("ANY", "/jobs/{job_id}/status"): "wait",
-        ("ANY", "/jobs/{job_id}/events"): "wait",
+        ("ANY", "/jobs/{job_id}/status"): "long_poll",
+        ("ANY", "/jobs/{job_id}/events"): "long_poll",
         ("ANY", "/webhooks"): "api",
         ("ANY", "/webhooks/{webhook_id}"): "api",
         ("ANY", "/webhooks/{webhook_id}/{proxy+}"): "api",
-        ("ANY", "/webhooks/{webhook_id}/test"): "wait",
+        ("ANY", "/webhooks/{webhook_id}/test"): "long_poll",
         ("ANY", "/search"): "search",
         ("ANY", "/{proxy+}"): "api",
         **dict.fromkeys(OPEN, "api"),
-        **dict.fromkeys(LINKED, "wait"),
+        **dict.fromkeys(LINKED, "long_poll"),
     }
 
 

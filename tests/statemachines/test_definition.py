@@ -14,10 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core import embedding, errors
+from core import errors
 from core.jobs import Job, run
 from kinds import KINDS
 from kinds.document.chunk_document.handler import MAX_BATCHES, batch_size
+from kinds.document.index import embedding
 from kinds.document.kind import DOCUMENT
 from stacks.kinds.definition import expand
 from tests.stacks.machines import (
@@ -388,7 +389,7 @@ def test_the_document_completes_with_what_it_is_told(states: dict[str, State]) -
 def test_the_embedder_is_told_what_it_reads(app: Assembly, embed_batch: State) -> None:
     """Every key of the message that the worker or the sweep reads is in the message."""
     functions, body = app.functions(), keys(embed_batch["Parameters"]["MessageBody"])
-    read = subscripts(code(functions["embed_chunks"]), "task") | subscripts(code(functions["sweep"]), "task")
+    read = subscripts(code(functions["worker"]), "task") | subscripts(code(functions["reaper"]), "task")
     embedded = subscripts(ROOT / "lambdas/kinds/document/embedding.py", "message")
     assert read
     assert embedded

@@ -184,7 +184,7 @@ class TestFailures:
 
     def test_a_token_nobody_answers_times_out(self, service: Service) -> None:
         """The state's own clock is the job's deadline: with the sweep at rest, it ends the job all the same."""
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         job_id = service.submit()
         with service.resting_sweep():
             service.cloud.settle(within=4 * 3600)
@@ -216,7 +216,7 @@ class TestLastResort:
 
     def test_the_rule_is_tried_again(self, service: Service) -> None:
         """Lambda repeats an asynchronous invocation twice, after one and two minutes."""
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         job_id = service.submit()
         service.cloud.settle()
         service.cloud.kill("finish_job", after=0)
@@ -228,7 +228,7 @@ class TestLastResort:
 
     def test_an_operator_may_stop_an_execution(self, service: Service) -> None:
         """An aborted execution passes by every Catch, and its job fails as `aborted` at the stage it was in."""
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         job_id = service.submit()
         service.cloud.settle()
         stop(service, job_id)
@@ -241,7 +241,7 @@ class TestLastResort:
 
     def test_an_execution_that_timed_out_ends_its_job(self, service: Service) -> None:
         """A TIMED_OUT execution, which no state of it can tell of, is an exceeded deadline."""
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         job_id = service.submit()
         service.cloud.settle()
         execution = service.cloud.execution(job_id)
@@ -280,7 +280,7 @@ class TestStart:
         for _ in range(2):
             service.cloud.clock.advance(1)
             service.cloud.queue("Indexing/Queue").send(service.published("DocEventsTopic")[0])
-            assert service.cloud.poll("indexing") == 1
+            assert service.cloud.poll("start_job") == 1
         assert service.job(job_id)["status"] == "queued"
         service.cloud.settle(within=60)
         assert len(service.cloud.executions.all()) == 1
@@ -288,7 +288,7 @@ class TestStart:
 
     def test_a_second_execution_touches_nothing(self, service: Service) -> None:
         """An execution that does not hold the job, started by hand, fails, and the one that does goes on."""
-        service.cloud.pause("embed_chunks")
+        service.cloud.pause("worker")
         job_id = service.submit()
         service.cloud.settle()
         given = json.dumps(service.cloud.execution(job_id).input)
@@ -324,7 +324,7 @@ class TestStart:
         job_id = service.submit()
         with service.resting_sweep():
             service.cloud.settle(within=3600)
-        service.cloud.invoke("sweep", {})
+        service.cloud.invoke("reaper", {})
         service.cloud.settle()
         service.assert_over(job_id, "failed", "not_started")
 
@@ -334,9 +334,9 @@ class TestStart:
             service.cloud.fail("*", "*", Crash, function="validate_document", times=None)
             service.cloud.fail("stepfunctions", "StartExecution", "InternalServerError", after=True)
             job_id = service.submit()
-            service.cloud.pause("indexing")
+            service.cloud.pause("start_job")
             service.cloud.poll("publisher")
-            service.cloud.poll("indexing")
+            service.cloud.poll("start_job")
             service.cloud.settle(within=3600)
         assert service.job(job_id)["status"] == "queued"
         assert service.cloud.execution(job_id).status == "FAILED"

@@ -27,7 +27,7 @@ from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguagePa
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 from moto.stepfunctions.parser.asl.utils import boto_client, json_path
 
-from core import clients
+from core.aws import clients
 
 MEMOISED = (
     (clients, "client"),

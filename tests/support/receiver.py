@@ -11,7 +11,7 @@ import standardwebhooks
 import svix
 from requests.structures import CaseInsensitiveDict
 
-from core.webhooks import client
+from core.webhooks.transport import client
 
 from .calls import Killed, caller
 from .clock import Clock

@@ -269,7 +269,7 @@ def rules() -> dict[str, Any]:
             "Type": "AWS::Events::Rule",
             "Properties": {
                 "ScheduleExpression": "rate(5 minutes)",
-                "Targets": [{"Arn": getatt("Sweeper"), "Id": "0", "Input": '{"sweep": true}'}],
+                "Targets": [{"Arn": getatt("Sweeper"), "Id": "0", "Input": '{"reaper": true}'}],
             },
         },
     }

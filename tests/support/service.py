@@ -12,7 +12,7 @@ from moto.dynamodb.models import dynamodb_backends
 from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.s3.models import s3_backends
 
-from core.keys import KeyStore
+from core.auth import KeyStore
 
 from . import waking
 from .cloud import Cloud

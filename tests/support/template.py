@@ -116,5 +116,5 @@ class Resolver:
 
 
 def folder(handler: str) -> str:
-    """`embed_chunks` for `embed_chunks.handler.handler`, `search` for `kinds.document.search.handler.handler`."""
+    """`worker` for `jobs.worker.handler.handler`, `search` for `kinds.document.search.handler.handler`."""
     return handler.replace("/", ".").split(".")[-3]

@@ -41,7 +41,7 @@ def let_pass(cloud: Cloud, seconds: float, *, every: float = MINUTE) -> None:
         cloud.clock.advance_to(when)
         if run <= cloud.clock.time:
             with quick_answers(cloud):
-                cloud.invoke("webhook_waker", {})
+                cloud.invoke("retry_scheduler", {})
             last = run
     raise AssertionError("this goes on for ever")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from core.webhooks.deliveries import Attempt, Delivery, DeliveryStore, id_of
-from core.webhooks.endpoints import Endpoint, Endpoints
-from core.webhooks.health import Health, HealthStore
-from core.webhooks.queue import Message
+from core.webhooks.deliveries.queue import Message
+from core.webhooks.deliveries.store import Attempt, Delivery, DeliveryStore, id_of
+from core.webhooks.endpoints.health import Health, HealthStore
+from core.webhooks.endpoints.store import Endpoint, Endpoints
 
 from .calls import Call, outside_functions
 from .cloud import Cloud

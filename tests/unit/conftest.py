@@ -15,8 +15,8 @@ from moto import mock_aws
 from moto.kms.utils import generate_private_key
 from moto.s3.responses import S3Response
 
-from core import clients
-from core.blobs import Blobs
+from core.aws import clients
+from core.aws.blobs import Blobs
 from core.log import logger
 from tests.support import dynamodb_rules
 from tests.support.moto_fixes import keeping_uploads_apart

@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from core import events, ids
-from core.documents.catalog import Document
 from core.events import Event
 from core.jobs import Job, Kind
 from kinds import KINDS
+from kinds.document.index.catalog import Document
 
 NOW = 1_796_000_000.0  # the tests' time, in seconds since the epoch, where they do not use their own
 DAY = 86_400

@@ -31,20 +31,20 @@ FLOORS: tuple[frozenset[str], ...] = (
 """Rooms of `core`, ground floor first: each may use those on its own floor and below."""
 
 DOORS = {
-    ("api.openapi", "wait.handler"),  # describes the routes of all HTTP functions
-    ("live_push.handler", "live.dependencies"),  # speak to the same sockets, of the same audience
-    ("live_ping.handler", "live.dependencies"),
-    ("ops.republish", "publisher.handler"),  # sends events as the publisher does
+    ("rest.api.openapi", "rest.long_poll.handler"),  # describes the routes of all HTTP functions
+    ("live.push.handler", "live.dependencies"),  # speak to the same sockets, of the same audience
+    ("live.ping.handler", "live.dependencies"),
+    ("ops.republish", "jobs.publisher.handler"),  # sends events as the publisher does
 }
 """The imports of a function by anything but itself. Whoever needs another door adds it here, and says why."""
 
 REPLAYS = {("api", "replay"), ("dispatch", "replay")}
 
 READS_ENVIRONMENT = {
-    "core.settings",
-    "core.documents.parse",  # chooses what its subprocess inherits, which must not be AWS credentials
+    "core.aws.settings",
+    "kinds.document.reading.parse",  # chooses what its subprocess inherits, which must not be AWS credentials
 }
-MAKES_CLIENTS = {"core.clients", "ops.stack"}
+MAKES_CLIENTS = {"core.aws.clients", "ops.stack"}
 
 DECLARATIONS = "stacks.kinds.declarations"
 """The one module of what deploys that may import the code: what kinds of jobs declare of themselves."""
@@ -75,7 +75,7 @@ class Module:
 
 
 def room(name: str) -> str:
-    """`core.documents.parse` and `core.documents` are the room `documents`."""
+    """`kinds.document.reading.parse` and `kinds.document.reading` are the room `documents`."""
     return name.split(".")[1] if name.startswith("core.") else ""
 
 
@@ -363,7 +363,7 @@ def test_what_is_imported_is_in_a_layer() -> None:
         ("try:\n    import core.ids\nexcept ImportError:\n    pass", {"core.ids"}),
         ("from . import ids", {"core.ids"}),
         ("from .ids import new", {"core.ids"}),
-        ("from .documents.parse import parse", {"core.documents.parse"}),
+        ("from .documents.parse import parse", {"kinds.document.reading.parse"}),
         ("import numpy as np", {"numpy"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Outbound HTTP goes through core.webhooks.client; AWS is reached through boto3 alone."""
+"""Outbound HTTP goes through core.webhooks.transport.client; AWS is reached through boto3 alone."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.blobs import work_folder
+from core.aws.blobs import work_folder
 from core.errors import ConditionFailed
 from core.jobs.job import Job
 from core.jobs.kind import Kind, Services

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from core.blobs import Blobs
+from core.aws.blobs import Blobs
 from core.errors import InvalidRequest, PayloadTooLarge
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from core.blobs import Blobs
+from core.aws.blobs import Blobs
 from core.errors import JobFailure
 from core.events import OWNER_EVENTS, OWNER_KIND
 from core.jobs.inputs import Inputs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core import events
-from core.blobs import Blobs
+from core.aws.blobs import Blobs
 from core.jobs.job import Job
 
 MAX_RESULT_BYTES = 32 * 1024

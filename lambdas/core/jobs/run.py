@@ -15,8 +15,10 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from core import aws, clients, events, ids, settings
-from core.blobs import Blobs, work_folder
+from core import events, ids
+from core.aws import clients, settings
+from core.aws import errors as aws_errors
+from core.aws.blobs import Blobs, work_folder
 from core.errors import JobClosed, JobFailure, NotDue, NotFound, RecadoError, Retryable
 from core.jobs.finish import clean_up_if_unwanted, complete_job
 from core.jobs.job import Job
@@ -62,7 +64,7 @@ def task(kind: Kind, stage: str, work: Work) -> Callable[[Mapping[str, Any], Con
     is handed on.
     """
 
-    @aws.raises_unavailable
+    @aws_errors.raises_unavailable
     def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
         jobs, blobs = dependencies()
         job = jobs.apply(event["job_id"], begin(kind, stage=stage, lease=event["execution"]))
@@ -154,9 +156,9 @@ class Worker:
         except JobClosed as error:
             logger.info("nothing to do", job_id=job.job_id, reason=str(error))
         except (BotoCoreError, ClientError, Retryable) as error:
-            if not isinstance(error, Retryable) and not aws.is_transient(error):
+            if not isinstance(error, Retryable) and not aws_errors.is_transient(error):
                 raise
-            logger.warning("service not available", job_id=job.job_id, reason=aws.reason(error))
+            logger.warning("service not available", job_id=job.job_id, reason=aws_errors.reason(error))
             self._send_again(message, job, until=events.timestamp(self.clock() + backoff(1)))
 
     def _attempt(self, kind: Kind, work: Work, job: Job, context: Context) -> None:

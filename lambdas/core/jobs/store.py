@@ -18,13 +18,14 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from core import aws, events, ids
+from core import events, ids
+from core.aws import errors as aws_errors
 from core.errors import ConditionFailed, Contended, InvalidRequest, NotFound
 from core.events import Event
 from core.jobs.job import Job
 from core.jobs.kind import Kind
 from core.jobs.machine import Change, report_progress
-from core.jobs.pace import History
+from core.jobs.polling import History
 
 MAX_CONTENTIONS = 10
 MAX_EXAMINED = 1000
@@ -413,7 +414,7 @@ class JobStore:
     def _rows(self, pks: Sequence[str]) -> dict[str, Item]:
         """META of each of at most 100 jobs, as it is now: the index knows only which there are."""
         keys = [{"pk": pk, "sk": "META"} for pk in pks]
-        found = aws.batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
+        found = aws_errors.batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
         return {item["pk"]: item for item in found[self._table] if int(item["expires_at"]) > self._clock()}
 
     def _earlier(self, owner: str, idempotency: Idempotency) -> Job | None:
@@ -433,9 +434,9 @@ class JobStore:
         try:
             self._client.transact_write_items(TransactItems=list(operations))
         except ClientError as error:
-            if aws.code(error) == "TransactionCanceledException":
-                return aws.cancellation_codes(error)
-            if aws.code(error) in ("TransactionConflictException", "TransactionInProgressException"):
+            if aws_errors.code(error) == "TransactionCanceledException":
+                return aws_errors.cancellation_codes(error)
+            if aws_errors.code(error) in ("TransactionConflictException", "TransactionInProgressException"):
                 return ["TransactionConflict"] * len(operations)
             raise
         return None

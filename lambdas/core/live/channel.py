@@ -18,10 +18,10 @@ from types import TracebackType
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from core import aws
+from core.aws import errors as aws_errors
 from core.live import messages
-from core.live.audience import Audience, Subscription
 from core.live.sockets import Outcome, Sockets
+from core.live.subscriptions import Audience, Subscription
 from core.log import logger
 
 FLUSH_SECONDS = 0.1
@@ -122,4 +122,4 @@ def _harmless() -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        logger.warning("a text's listeners were not looked after", reason=aws.reason(error))
+        logger.warning("a text's listeners were not looked after", reason=aws_errors.reason(error))

@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from core import aws
+from core.aws import errors as aws_errors
 from core.log import logger
 
 WORKERS = 32
@@ -38,9 +38,9 @@ class Sockets:
             for message in messages:
                 self._client.post_to_connection(ConnectionId=connection_id, Data=message.encode())
         except (BotoCoreError, ClientError) as error:
-            if aws.code(error) == "GoneException":
+            if aws_errors.code(error) == "GoneException":
                 return Outcome.GONE
-            logger.warning("a WebSocket was not reached", reason=aws.reason(error))
+            logger.warning("a WebSocket was not reached", reason=aws_errors.reason(error))
             return Outcome.FAILED
         return Outcome.SENT
 
@@ -54,4 +54,4 @@ class Sockets:
         try:
             self._client.delete_connection(ConnectionId=connection_id)
         except (BotoCoreError, ClientError) as error:
-            logger.warning("a WebSocket was not closed", reason=aws.reason(error))
+            logger.warning("a WebSocket was not closed", reason=aws_errors.reason(error))

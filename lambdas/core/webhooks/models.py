@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationInfo, field_validator
 
 from core.models import Request, Text, encodable
-from core.webhooks import headers, patterns, signing
+from core.webhooks.endpoints import headers, patterns
+from core.webhooks.transport import signing
 
 Format = Literal["recado", "cloudevents", "slack", "thin"]
 Signing = Literal["hmac", "ed25519"]

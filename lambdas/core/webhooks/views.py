@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from core import events
-from core.webhooks.deliveries import Attempt, Delivery
-from core.webhooks.endpoints import Endpoint, Key
-from core.webhooks.headers import MASK
-from core.webhooks.health import Health
+from core.webhooks.deliveries.store import Attempt, Delivery
+from core.webhooks.endpoints.headers import MASK
+from core.webhooks.endpoints.health import Health
+from core.webhooks.endpoints.store import Endpoint, Key
 
 
 def webhook(endpoint: Endpoint, health: Health | None, *, root: str, now: float) -> dict[str, Any]:

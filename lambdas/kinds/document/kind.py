@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from core import ids
-from core.documents.catalog import Catalog, Document
 from core.errors import Superseded
 from core.events import timestamp
 from core.jobs import Completion, Inputs, Job, Kind, Services
 from core.models import Request, ShortText, Text
-from core.vectors import ObjectVectors, Version
+from kinds.document.index.catalog import Catalog, Document
+from kinds.document.index.vectors import ObjectVectors, Version
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler.api_gateway import Router
@@ -163,7 +163,7 @@ def _catalog(services: Services) -> Catalog:
 
 
 def _embed(job: Job, message: Mapping[str, Any], seconds_left: Callable[[], float]) -> None:
-    from kinds.document.embedding import embed  # only the worker has what it needs
+    from kinds.document.batches import embed  # only the worker has what it needs
 
     embed(job, message, seconds_left)
 

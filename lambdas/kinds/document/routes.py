@@ -12,10 +12,10 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Path
 
-from core import clients, settings
-from core.documents.catalog import Catalog, Document
+from core.aws import clients, settings
 from core.errors import NotFound
 from core.http import answer, caller
+from kinds.document.index.catalog import Catalog, Document
 from kinds.document.models import DocumentPage, DocumentView
 
 DAY_SECONDS = 86_400

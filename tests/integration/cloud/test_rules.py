@@ -29,7 +29,7 @@ def test_a_schedule_fires_when_its_time_has_come(it: sample.Sample) -> None:
     seen: list[Event] = []
     it.scripts["sweeper"] = lambda event, context: seen.append(event)
     it.advance(15 * 60 + 1)
-    assert seen == [{"sweep": True}] * 3
+    assert seen == [{"reaper": True}] * 3
 
 
 def test_settling_fires_the_schedules_on_its_way(it: sample.Sample) -> None:
@@ -115,7 +115,7 @@ def test_what_a_target_cannot_do_ends_where_failures_go(it: sample.Sample) -> No
     (body,) = it.queue("Dead").bodies
     record = json.loads(body)
     assert record["requestContext"]["condition"] == "RetriesExhausted"
-    assert (record["requestPayload"], record["responsePayload"]["errorType"]) == ({"sweep": True}, "RuntimeError")
+    assert (record["requestPayload"], record["responsePayload"]["errorType"]) == ({"reaper": True}, "RuntimeError")
 
 
 def test_cron_expressions_are_refused() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from api import openapi
 from core import models as core
 from core.jobs import Kind, job
 from core.jobs.kind import ENVELOPE
@@ -17,6 +16,7 @@ from kinds import KINDS
 from kinds.document import models as documents
 from recado import _api, models
 from recado.models import JobEvent, Record
+from rest.api import openapi
 from tests.unit.client.test_client import CALLS
 
 PAIRS: list[tuple[type[Record], type[BaseModel]]] = [

@@ -1,4 +1,4 @@
-"""recado.webhooks, on what core.webhooks.signing signs."""
+"""recado.webhooks, on what core.webhooks.transport.signing signs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recado
-from core.webhooks import signing
+from core.webhooks.transport import signing
 from recado import errors
 from recado.webhooks import verify
 

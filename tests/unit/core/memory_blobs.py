@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.blobs import Blobs
+from core.aws.blobs import Blobs
 from core.errors import SourceNotFound
 
 

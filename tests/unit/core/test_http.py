@@ -15,7 +15,7 @@ from pydantic import BaseModel, model_validator
 
 from core import errors, http
 from core.http import answer, caller, resolver, root_url
-from tests.unit.rest import Answer, call, problem
+from tests.unit.http_calls import Answer, call, problem
 
 router = Router()
 raised: list[Exception] = []

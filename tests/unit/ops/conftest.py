@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from core import clients
-from core.blobs import Blobs
+from core.auth import KeyStore
+from core.aws import clients
+from core.aws.blobs import Blobs
 from core.jobs import JobStore
-from core.keys import KeyStore
+from jobs.publisher import handler as publisher
 from ops import stack
 from ops.__main__ import main
-from publisher import handler as publisher
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core.keys import SCOPES, KeyStore
+from core.auth import SCOPES, KeyStore
 from tests.unit.ops.conftest import Answer
 
 Ops = Callable[..., Answer]

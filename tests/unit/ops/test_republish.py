@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from core.jobs import Job, begin, fail
+from jobs.publisher import handler as publisher
 from kinds.document.kind import DOCUMENT
 from ops import republish
-from publisher import handler as publisher
 from tests.unit.examples import event, job
 from tests.unit.ops.conftest import Answer, Deployment
 

@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from core.keys import KeyStore
+from core.auth import KeyStore
 from ops import stack
 from ops.stack import StackNotFound
 from tests.unit.ops.conftest import Answer

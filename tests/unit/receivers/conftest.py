@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import time_machine
 
-from core.webhooks import signing
+from core.webhooks.transport import signing
 
 RECEIVERS = Path(__file__).parents[3] / "examples" / "receivers"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.webhooks import signing
+from core.webhooks.transport import signing
 
 BODY = b'{"event":"document.indexed"}'
 BODIES = ['{"a":"é"}', '{"a":"😊\u2028"}', "{}", '{"b":1,"a":[1.0,1e30],"z":"\\u00e9\\/"}', '  {"a" : 1}\n']

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core import aws, clients, settings
-from core.blobs import Blobs, batch_key, work_folder
-from core.documents.chunk import Chunk, chunk
+from core.aws import clients, settings
+from core.aws import errors as aws_errors
+from core.aws.blobs import Blobs, batch_key, work_folder
 from core.errors import EmptyDocument, JobClosed
 from core.jobs import JobStore, begin, step
 from kinds.document.kind import DOCUMENT
+from kinds.document.reading.chunk import Chunk, chunk
 
 # Each batch is a token iteration of 8 history events, of which an execution may have 25,000:
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
@@ -45,7 +46,7 @@ def dependencies() -> Dependencies:
     )
 
 
-@aws.raises_unavailable
+@aws_errors.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     jobs, blobs, config = dependencies().jobs, dependencies().blobs, dependencies().config
     job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="chunk", lease=event["execution"]))

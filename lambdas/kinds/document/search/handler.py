@@ -9,12 +9,13 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 
-from core import clients, embedding, settings
-from core.blobs import Blobs
-from core.documents.catalog import Catalog
+from core.aws import clients, settings
+from core.aws.blobs import Blobs
 from core.http import answer, caller, resolver
-from core.search import Filter, search
-from core.vectors import ObjectVectors
+from kinds.document.index import embedding
+from kinds.document.index.catalog import Catalog
+from kinds.document.index.search import Filter, search
+from kinds.document.index.vectors import ObjectVectors
 from kinds.document.models import SearchAnswer, SearchRequest
 
 router = Router()

@@ -6,12 +6,14 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from core import aws, clients, embedding, settings
-from core.blobs import Blobs
-from core.documents.catalog import Catalog
+from core.aws import clients, settings
+from core.aws import errors as aws_errors
+from core.aws.blobs import Blobs
 from core.errors import CountMismatch, JobFailure, Superseded
 from core.jobs import Job, JobStore, begin, step
-from core.vectors import ObjectVectors
+from kinds.document.index import embedding
+from kinds.document.index.catalog import Catalog
+from kinds.document.index.vectors import ObjectVectors
 from kinds.document.kind import DOCUMENT, version_of
 
 
@@ -43,7 +45,7 @@ def dependencies() -> Dependencies:
     )
 
 
-@aws.raises_unavailable
+@aws_errors.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
     jobs, vectors = dependencies().jobs, dependencies().vectors
     job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="store", lease=event["execution"]))

@@ -6,12 +6,13 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from core import aws, clients, settings
-from core.blobs import Blobs, work_folder
-from core.documents.parse import Limits, parse
+from core.aws import clients, settings
+from core.aws import errors as aws_errors
+from core.aws.blobs import Blobs, work_folder
 from core.errors import DocumentTooLarge, JobClosed
 from core.jobs import JobStore, begin
 from kinds.document.kind import DOCUMENT
+from kinds.document.reading.parse import Limits, parse
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def dependencies() -> Dependencies:
     )
 
 
-@aws.raises_unavailable
+@aws_errors.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     jobs, blobs, limits = dependencies().jobs, dependencies().blobs, dependencies().limits
     job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="validate", lease=event["execution"]))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.blobs import Blobs
+from core.aws.blobs import Blobs
 from core.errors import InvalidRequest, PayloadTooLarge, SourceNotFound
 from core.jobs import Inputs
 from tests.unit.core.memory_blobs import MemoryBlobs

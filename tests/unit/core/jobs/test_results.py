@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import events
-from core.blobs import Blobs
+from core.aws.blobs import Blobs
 from core.jobs.results import MAX_RESULT_BYTES, keep_large
 from tests.unit.core.memory_blobs import MemoryBlobs
 from tests.unit.examples import job

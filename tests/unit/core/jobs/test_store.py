@@ -17,13 +17,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from moto import mock_aws
 from ulid import ULID
 
-from core import clients, events, ids
-from core.documents.catalog import Catalog
+from core import events, ids
+from core.aws import clients
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, JobClosed, NotFound
 from core.jobs import FINAL, Idempotency, Job, JobStore, begin, cancel, complete, fail, fingerprint, step
 from core.jobs.kind import REPEATABLE
 from core.jobs.machine import Change, Transition, report_progress
 from core.jobs.store import MAX_CONTENTIONS, PROGRESS_EVENT_SECONDS
+from kinds.document.index.catalog import Catalog
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
 from tests.support.calls import Calls

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import ids
-from core.live.audience import Room, Subscription
 from core.live.channel import FLUSH_SECONDS, REFRESH_SECONDS, Channel
 from core.live.messages import FRAME_BYTES
 from core.live.sockets import Outcome
+from core.live.subscriptions import Room, Subscription
 from tests.unit.examples import FakeClock
 
 JOB = ids.new("job")

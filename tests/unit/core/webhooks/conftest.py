@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 import trustme
 
-from core.webhooks.connections import Connections
+from core.webhooks.transport.connections import Connections
 
 Handler = Callable[[socket.socket], None]
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from core import ids
-from core.webhooks import deliveries
-from core.webhooks.deliveries import Attempt, Delivery
-from core.webhooks.queue import Message
+from core.webhooks.deliveries.queue import Message
+from core.webhooks.deliveries.store import Attempt, Delivery, draft
 from tests.unit.examples import DAY, NOW
 
 ENDPOINT = "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"
@@ -31,7 +30,7 @@ def delivery(**facts: Any) -> Delivery:
     first = {
         name: facts.pop(name) for name in ("event_id", "endpoint_id", "now", "retention_seconds") if name in facts
     }
-    return replace(deliveries.draft(**defaults | first), **facts)
+    return replace(draft(**defaults | first), **facts)
 
 
 def attempt(number: int, **facts: Any) -> Attempt:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.documents.catalog import Catalog
 from core.errors import InvalidRequest, PayloadTooLarge, Superseded
 from core.jobs import Inputs, Services
-from core.vectors import Version
+from kinds.document.index.catalog import Catalog
+from kinds.document.index.vectors import Version
 from kinds.document.kind import DOCUMENT, DocumentInput, version_of
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.memory_blobs import MemoryBlobs

@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import pytest
 
-from api.handler import handler
-from core.documents.catalog import Catalog, Document
+from kinds.document.index.catalog import Catalog, Document
+from rest.api.handler import handler
 from tests.support.calls import Calls
 from tests.support.clock import Clock
 from tests.unit.examples import document
-from tests.unit.rest import Answer, call, problem
+from tests.unit.http_calls import Answer, call, problem
 
 Api = Callable[..., Answer]
 NAMES = [

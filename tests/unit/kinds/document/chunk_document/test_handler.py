@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.blobs import Blobs
+from core.aws.blobs import Blobs
 from core.errors import EmptyDocument, JobClosed, SourceNotFound, Unavailable
 from core.jobs import JobStore, begin, cancel
 from kinds.document.chunk_document import handler as module

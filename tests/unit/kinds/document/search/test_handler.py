@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from core import embedding
-from core.embedding import Patience, Vector
 from core.errors import Throttled
-from core.vectors import Version
+from kinds.document.index import embedding
+from kinds.document.index.embedding import Patience, Vector
+from kinds.document.index.vectors import Version
 from kinds.document.search import handler as module
 from tests.unit.examples import document
-from tests.unit.rest import Answer, call, problem
+from tests.unit.http_calls import Answer, call, problem
 
 Ask = Callable[..., Answer]
 

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from core.blobs import Blobs
-from core.documents.parse import Limits
+from core.aws.blobs import Blobs
 from core.errors import DocumentTooLarge, JobClosed, SourceNotFound
 from core.jobs import JobStore, begin, cancel
 from kinds.document.kind import DOCUMENT
+from kinds.document.reading.parse import Limits
 from kinds.document.validate_document import handler as module
 from kinds.document.validate_document.handler import handler
 from tests.unit.examples import job

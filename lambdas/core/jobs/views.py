@@ -1,0 +1,137 @@
+"""How a job looks to its owner."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from core import events
+from core.jobs import Job, Snapshot
+from core.jobs.links import make_token
+from core.jobs.polling import History, expected_length, next_look
+
+RESULT_LINK_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class LinkMaker:
+    """Makes links below `root`, where the API stands, and to the WebSocket API at `live`.
+
+    Those that carry a token hold for `hours`. `sign(key, seconds=…)` makes a URL that reads an object.
+    """
+
+    root: str
+    live: str
+    hours: int
+    sign: Callable[..., str]
+
+    def of(self, job: Job) -> dict[str, str]:
+        """`self` needs a key; the others need no header at all."""
+        token = make_token(job, now=time.time(), hours=self.hours)
+        follow = f"{self.root}/follow/{token}"
+        links = {
+            "self": f"{self.root}/jobs/{job.job_id}",
+            "status": f"{follow}/status",
+            "events": f"{follow}/events",
+            "live": f"{self.live}?token={token}",
+        }
+        if job.result_key:
+            links["result"] = self.sign(job.result_key, seconds=RESULT_LINK_SECONDS)
+        return links
+
+
+def small(snapshot: Snapshot, history: History) -> dict[str, Any]:
+    """What polling needs. `history`: how long such jobs took."""
+    job = snapshot.job
+    done_total = snapshot.progress
+    view = {
+        "job_id": job.job_id,
+        "status": job.status,
+        "stage": job.stage,
+        "progress": {"done": done_total[0], "total": done_total[1]} if done_total else None,
+        "attempts": job.attempts,
+        "sequence": job.sequence,
+        "expected_completion": _expected_completion(snapshot, history),
+    }
+    if job.waiting_for:
+        view |= {"waiting_for": job.waiting_for, "waiting_since": job.waiting_since}
+    return view | ({"error": dict(job.error)} if job.error else {})
+
+
+def whole(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str, Any]:
+    """Everything but what is internal: leases, keys of files, versions of the row."""
+    job = snapshot.job
+    return small(snapshot, history) | {
+        "kind": job.kind,
+        **job.subject,
+        "created_at": job.created_at,
+        "updated_at": job.updated_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+        "metadata": dict(job.metadata),
+        "retry_of": job.retry_of,
+        "result": dict(job.result) if job.result is not None else None,
+        "result_truncated": job.result_key is not None,
+        "webhook": _webhook(job, snapshot.webhook),
+        "links": links.of(job),
+    }
+
+
+def summary(job: Job, links: LinkMaker) -> dict[str, Any]:
+    """A line of a list."""
+    shown = ("job_id", "kind", "status", "stage", "created_at", "finished_at", "error")
+    return {name: getattr(job, name) for name in shown} | {**job.subject, "links": links.of(job)}
+
+
+def _webhook(job: Job, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The last delivery's state, or that there has been none yet."""
+    if job.webhook_url is None:
+        return None
+    hidden = {"pk", "sk", "at", "expires_at"}
+    known = {key: _plain(value) for key, value in (last or {}).items() if key not in hidden}
+    return {"url": job.webhook_url, "status": None, "attempts": 0} | known
+
+
+def _plain(value: Any) -> Any:
+    """DynamoDB gives every number as a Decimal, which JSON does not know."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return int(value) if isinstance(value, Decimal) else value
+
+
+def etag(snapshot: Snapshot) -> str:
+    """Changes with the row and its progress, and only then."""
+    state = f"{snapshot.job.job_id} {snapshot.job.version} {snapshot.progress}"
+    return f'"{hashlib.sha256(state.encode()).hexdigest()[:24]}"'
+
+
+def retry_after(snapshot: Snapshot, history: History) -> int:
+    """Seconds until the next look is worth it."""
+    # The batch that is under way may be all but done: a job of few batches would else be looked for too late.
+    return next_look(_age(snapshot.job), history=history, progress=_progress(snapshot, under_way=1))
+
+
+def _expected_completion(snapshot: Snapshot, history: History) -> str | None:
+    if snapshot.job.is_final:
+        return None
+    length = expected_length(_age(snapshot.job), history=history, progress=_progress(snapshot))
+    return None if length is None else events.timestamp(_created(snapshot.job) + length)
+
+
+def _progress(snapshot: Snapshot, *, under_way: int = 0) -> float | None:
+    """The share of its work that a job has done, taken for that of the stage that takes the time."""
+    done, total = snapshot.progress or (0, 0)
+    return min(done + under_way, total) / total if total else None
+
+
+def _age(job: Job) -> float:
+    return max(0.0, time.time() - _created(job))
+
+
+def _created(job: Job) -> float:
+    return datetime.fromisoformat(job.created_at).timestamp()

@@ -1,0 +1,215 @@
+"""Which URLs and addresses a webhook may reach.
+
+Subscribers choose the URL, so without a guard they could make this service call whatever it can reach and
+they cannot: the metadata service, the function's own runtime, the private network. `check_url` judges the
+text, when an endpoint is created and again before each send; `check_address` judges every address that the
+name resolves to, after which the client connects to that address and to no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
+
+import idna
+
+from core.errors import Refused
+from core.webhooks.transport.addresses import Access, Address, Network, classify
+
+PORTS = frozenset({80, 443, 8080, 8443})
+MAX_URL_CHARS = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What the operator allows.
+
+    An address in `allow_private_cidrs` may be private and may listen on any port. `forbidden` are
+    (host, port) pairs that stay closed whatever is allowed: the Lambda runtime's API listens on one.
+    """
+
+    allow_http: bool = False
+    allow_private_cidrs: tuple[Network, ...] = ()
+    forbidden: frozenset[tuple[str, int]] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        allow_http: bool,
+        allow_private_cidrs: Iterable[str],
+        runtime_api: str = "",
+        credentials_uri: str = "",
+    ) -> Policy:
+        """From the configuration, and from what the function's environment says of its own surroundings.
+
+        These are `AWS_LAMBDA_RUNTIME_API` (`host:port`), which hands out events, and
+        `AWS_CONTAINER_CREDENTIALS_FULL_URI`, which hands out credentials.
+        """
+        own = (f"http://{runtime_api}" if runtime_api else "", credentials_uri)
+        return cls(
+            allow_http=allow_http,
+            allow_private_cidrs=tuple(ip_network(cidr) for cidr in allow_private_cidrs),
+            forbidden=frozenset(_place(url) for url in own if url),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A URL read once. `host` is lower-case ASCII without brackets; `address` is set if it is a literal."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    address: Address | None
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        """The value of the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+_LOCAL_NAMES = re.compile(r"[^.]+|.*\.(?:localhost|local|internal|home\.arpa)")  # RFC 6761, 6762, 8375
+_METADATA_NAMES = frozenset(
+    {"metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"}
+)
+
+_UNSAFE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\\]")
+_URL = re.compile(r"(https?)://([^/?#]*)([/?][!-~]*)?", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:%]+)(?::([0-9]{1,5}))?")
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_LDH = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+_NUMERIC_END = re.compile(r"(?:.*\.)?(?:0x[0-9a-f]*|[0-9]+)")
+
+
+def check_url(url: str, policy: Policy) -> Target:
+    """Read a URL strictly: what two parsers might read differently is refused. Looks no name up.
+
+    Raises Refused, saying what to change. The message repeats the host at most, never the path or query,
+    which may hold a token.
+    """
+    scheme, authority, path = _split(url)
+    if scheme == "http" and not policy.allow_http:
+        raise Refused("The webhook URL must start with https:// (plain http needs `webhook_allow_http`).")
+    host_text, port = _split_authority(authority, scheme)
+    host, address = _read_host(host_text)
+    target = Target(scheme=scheme, host=host, port=port, path=path, address=address)
+    if address:
+        check_address(address, target, policy)
+    else:
+        _check_name(target, policy)
+    return target
+
+
+def check_address(address: Address, target: Target, policy: Policy) -> None:
+    """Raise Refused unless `target` may be reached at `address`, one of those that its name leads to."""
+    what, access = classify(address)
+    opened = any(address in network for network in policy.allow_private_cidrs)
+    if access is Access.NEVER:
+        raise Refused(f"{target.host} leads to an address that is {what}; webhooks never go there.")
+    if access is Access.PRIVATE and not opened:
+        raise Refused(
+            f"{target.host} leads to an address that is {what}; use a public one, "
+            "or have the operator list its network in `allow_private_cidrs`."
+        )
+    if any(_same_place(place, address, target) for place in policy.forbidden):
+        raise Refused(f"{target.host} at port {target.port} is part of this service; webhooks never go there.")
+    if not opened:
+        _check_port(target)
+
+
+def _split(url: str) -> tuple[str, str, str]:
+    if len(url) > MAX_URL_CHARS:
+        raise Refused(f"The webhook URL is longer than {MAX_URL_CHARS} characters.")
+    if _UNSAFE.search(url):
+        raise Refused("The webhook URL holds a space, control character or backslash: percent-encode it.")
+    if "#" in url:
+        raise Refused("The webhook URL has a fragment, which is never sent: remove everything from #.")
+    match = _URL.fullmatch(url)
+    if not match:
+        raise Refused("The webhook URL must be https://host[:port][/path][?query], percent-encoded.")
+    scheme, authority, path = match[1].lower(), match[2], match[3] or "/"
+    return scheme, authority, path if path.startswith("/") else "/" + path
+
+
+def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
+    if "@" in authority:
+        raise Refused("The webhook URL holds a user name: put a token in the path, or verify the signature.")
+    match = _AUTHORITY.fullmatch(authority)
+    if not match:
+        raise Refused("The webhook URL's host or port is malformed.")
+    port = int(match[2]) if match[2] else _DEFAULT_PORTS[scheme]
+    if not 0 < port < 65536:
+        raise Refused("The webhook URL's port must be 1 to 65535.")
+    return match[1], port
+
+
+def _read_host(text: str) -> tuple[str, Address | None]:
+    """Canonical host, and its address if it is a literal. Resolvers read 127.1, 0x7f.1 or 017700000001 as
+    addresses too, so a name may end in a number only as a strict dotted quad."""
+    try:
+        if text.startswith("["):
+            address: Address = IPv6Address(text[1:-1])
+            return str(address), address
+        name = _ascii(text)
+        if _NUMERIC_END.fullmatch(name):
+            return name, IPv4Address(name)
+    except ValueError:
+        raise Refused("The webhook URL's host is neither a name nor an address in its usual form.") from None
+    if not _LDH.fullmatch(name):
+        raise Refused("The webhook URL's host may hold letters, digits, hyphens and single dots only.")
+    return name, None
+
+
+def _ascii(name: str) -> str:
+    return name.lower() if name.isascii() else idna.encode(name, uts46=True, std3_rules=True).decode()
+
+
+def _check_name(target: Target, policy: Policy) -> None:
+    if target.host in _METADATA_NAMES:
+        raise Refused(f"{target.host} is a cloud's metadata service; webhooks never go there.")
+    # Which address a private name has is known at the send only, so here the knob is enough.
+    if policy.allow_private_cidrs:
+        return
+    if _LOCAL_NAMES.fullmatch(target.host):
+        raise Refused(
+            f"{target.host} is a private name; use a public one, "
+            "or have the operator list its network in `allow_private_cidrs`."
+        )
+    _check_port(target)
+
+
+def _check_port(target: Target) -> None:
+    if target.port not in PORTS:
+        allowed = ", ".join(map(str, sorted(PORTS)))
+        raise Refused(f"Port {target.port} is not open to webhooks: use one of {allowed}.")
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
+
+
+def _same_place(place: tuple[str, int], address: Address, target: Target) -> bool:
+    host, port = place
+    if port != target.port:
+        return False
+    try:
+        closed = ip_address(host)
+    except ValueError:
+        closed = IPv4Address(0)
+    if closed.is_unspecified:
+        # A name, or every address of this host: it may be at any address that is not a public one.
+        return host == target.host or classify(address)[1] is not Access.PUBLIC
+    return closed == address or (closed.is_loopback and address.is_loopback)

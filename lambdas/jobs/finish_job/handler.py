@@ -1,0 +1,100 @@
+"""How a state machine ends its job: NotifySuccess, NotifyFailure, and executions that ended past every Catch."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.aws import clients, settings
+from core.aws import errors as aws_errors
+from core.aws.blobs import Blobs
+from core.errors import JobClosed, JobFailure, by_name
+from core.jobs import Job, JobStore, Kind, Services, fail
+from core.jobs.finish import complete_job
+from core.jobs.run import result_of
+from core.log import logger
+from kinds import KINDS
+
+ENDED = {
+    "TIMED_OUT": ("deadline_exceeded", "The job took too long. Retry it, or split its input."),
+    "ABORTED": ("aborted", "The job was stopped by an operator. Retry it."),
+}
+INTERNAL = ("internal", "The job failed on our side. Retry it.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    jobs_table: str
+    data_bucket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    kinds: Mapping[str, Kind]
+    jobs: JobStore
+    services: Services
+
+
+@functools.cache
+def dependencies() -> Dependencies:
+    config, dynamodb = settings.load(Settings), clients.dynamodb()
+    services = Services(Blobs(clients.s3(), config.data_bucket), dynamodb, config.jobs_table)
+    return Dependencies(KINDS, JobStore(dynamodb, config.jobs_table), services)
+
+
+@aws_errors.raises_unavailable
+def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
+    if event.get("detail-type") == "Step Functions Execution Status Change":
+        job = execution_ended(event["detail"])
+    elif "error" in event:
+        job = failed(event)
+    else:
+        job = succeeded(event)
+    logger.info("job finished", job_id=job.job_id, status=job.status)
+    return {"job_id": job.job_id, "status": job.status}
+
+
+def succeeded(event: dict[str, Any]) -> Job:
+    """Complete the job, with what its kind writes in the same transaction, both or neither."""
+    jobs, services = dependencies().jobs, dependencies().services
+    job = jobs.get(event["job_id"])
+    kind, result = dependencies().kinds[job.kind], result_of(services.blobs, event["result"])
+    return complete_job(jobs, services, kind, job, lease=event["execution"], result=result)
+
+
+def failed(event: dict[str, Any]) -> Job:
+    """End the job with what went wrong, unless it had ended before."""
+    jobs = dependencies().jobs
+    if event["error"].get("Error") == JobClosed.__name__:
+        return jobs.get(event["job_id"])
+    code, message = explain(event["error"])
+    return jobs.apply(event["job_id"], fail(code=code, message=message, stage=event["stage"]))
+
+
+def explain(error: dict[str, str]) -> tuple[str, str]:
+    """(code, message) for the job's owner. What is not one of our own failures says nothing about its inside."""
+    name = error.get("Error", "")
+    if name == "States.Timeout":
+        return ENDED["TIMED_OUT"]
+    known = by_name(name)
+    if known is None:
+        return INTERNAL
+    if issubclass(known, JobFailure):
+        return known.code, _message(error.get("Cause", ""))
+    return known.code, "A service that the job needs was not available. Retry the job later."
+
+
+def _message(cause: str) -> str:
+    try:
+        return str(json.loads(cause)["errorMessage"])
+    except (ValueError, KeyError, TypeError):
+        return INTERNAL[1]
+
+
+def execution_ended(detail: dict[str, Any]) -> Job:
+    """An execution is named after its job. One that failed in the ordinary way has ended its job already."""
+    code, message = ENDED.get(detail["status"], INTERNAL)
+    return dependencies().jobs.apply(detail["name"], fail(code=code, message=message))

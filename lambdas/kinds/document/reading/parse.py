@@ -1,0 +1,169 @@
+"""Bytes of a document to its text: whole, or a failure that says why.
+
+PDF and HTML are read by a child process with a clock and a ceiling on memory, no credentials and nothing to
+write to but its pipe, so that one hostile page fails its own job and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, cast
+
+from core.errors import DocumentTooLarge, InvalidDocument, ParseTimeout, RecadoError, TooComplex, by_name
+from kinds.document.reading.sniff import HTML, PDF, sniff
+from kinds.document.reading.text import clean, decode
+
+# No user or site directories, no working directory, nothing written: modules come from PYTHONPATH alone.
+CHILD = (sys.executable, "-P", "-S", "-s", "-B", "-m", "kinds.document.reading.extract")
+# Lambda's Python finds its own shared library by LD_LIBRARY_PATH.
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
+_CHUNK = 64 * 1024
+_HEADER_BYTES = 4096
+_TOO_COMPLEX = (
+    "Reading the document took more memory than is allowed, or broke the reader. "
+    "Split it, or export it anew as a simpler file."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes of the document, characters of its text, wall-clock seconds, and MB of the child's address space."""
+
+    max_bytes: int
+    max_characters: int
+    timeout_seconds: float
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedDocument:
+    """Text that is never blank, the media type found, and the number of pages if it has pages."""
+
+    text: str
+    media_type: str
+    pages: int | None
+
+
+def parse(data: bytes, *, limits: Limits) -> ParsedDocument:
+    """Find out what `data` is and read it.
+
+    Raises a subclass of `InvalidDocument` if the document is at fault, `RecadoError` if the parser cannot run.
+    """
+    if len(data) > limits.max_bytes:
+        raise DocumentTooLarge(f"The document has {len(data)} bytes; at most {limits.max_bytes} are read.")
+    media_type = sniff(data)
+    if media_type in (PDF, HTML):
+        return _parse_apart(data, media_type, limits)
+    text = clean(decode(data))
+    if len(text) > limits.max_characters:
+        raise DocumentTooLarge(f"The text has more than {limits.max_characters} characters. Split it.")
+    return ParsedDocument(text=text, media_type=media_type, pages=None)
+
+
+def _parse_apart(data: bytes, media_type: str, limits: Limits) -> ParsedDocument:
+    output, status = _run(data, media_type, limits)
+    if status > 0:
+        raise RecadoError(f"the document parser failed to run: exit status {status}")
+    if status < 0:
+        raise TooComplex(_TOO_COMPLEX)
+    text, pages = _read_answer(output)
+    return ParsedDocument(text=text, media_type=media_type, pages=pages)
+
+
+def _run(data: bytes, media_type: str, limits: Limits) -> tuple[bytes, int]:
+    """The child's output and exit status; whatever happens, nothing of its process group is left."""
+    deadline = time.monotonic() + limits.timeout_seconds
+    arguments = (limits.max_characters, limits.timeout_seconds, limits.memory_mb)
+    with subprocess.Popen(
+        [*CHILD, media_type, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        env=_environment(),
+        cwd="/",
+        start_new_session=True,
+    ) as process:
+        try:
+            output = _exchange(process, data, limit=_output_limit(limits), deadline=deadline)
+            return output, process.wait(_left(deadline))
+        except (TimeoutError, subprocess.TimeoutExpired):
+            raise ParseTimeout(
+                f"The document could not be read within {limits.timeout_seconds:g} seconds. Split or simplify it."
+            ) from None
+        finally:
+            _kill_group(process)
+
+
+def _environment() -> dict[str, str]:
+    """All that the child is told: where modules and libraries are. No credentials, no settings."""
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {**passed_on, "LANG": "C.UTF-8", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+
+
+def _output_limit(limits: Limits) -> int:
+    return _HEADER_BYTES + 4 * limits.max_characters  # a character is at most four bytes of UTF-8
+
+
+def _exchange(process: subprocess.Popen[bytes], data: bytes, *, limit: int, deadline: float) -> bytes:
+    """Feed the child and collect its answer at the same time, for either pipe may fill up first."""
+    stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+    unsent, output = memoryview(data), bytearray()
+    os.set_blocking(stdin.fileno(), False)
+    with selectors.DefaultSelector() as ready:
+        ready.register(stdin, selectors.EVENT_WRITE)
+        ready.register(stdout, selectors.EVENT_READ)
+        while True:
+            for key, _ in ready.select(_left(deadline)):
+                if key.fileobj is stdin:
+                    unsent = unsent[_send(key.fd, unsent) :]
+                    if not unsent:
+                        ready.unregister(stdin)
+                        stdin.close()
+                elif chunk := os.read(key.fd, _CHUNK):
+                    output += chunk
+                else:
+                    return bytes(output)
+            if len(output) > limit:
+                raise TooComplex(_TOO_COMPLEX)
+
+
+def _send(fd: int, unsent: memoryview) -> int:
+    try:
+        return os.write(fd, unsent[:_CHUNK])
+    except BrokenPipeError:
+        return len(unsent)  # the child has stopped listening: its answer or its status says why
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _read_answer(output: bytes) -> tuple[str, int | None]:
+    """The text and pages of a good answer; raises what a bad one names. An answer out of form is hostile."""
+    header, _, body = output.partition(b"\n")
+    try:
+        answer = json.loads(header)
+        if answer["ok"] and answer["size"] == len(body):
+            return body.decode(), answer["pages"]
+        failure, message = by_name(answer["error"]), str(answer["message"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise TooComplex(_TOO_COMPLEX) from None
+    if failure is None or not issubclass(failure, InvalidDocument):
+        raise TooComplex(_TOO_COMPLEX)
+    raise failure(message)

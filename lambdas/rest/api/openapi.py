@@ -1,0 +1,111 @@
+"""The OpenAPI document of the whole API, from the routes and models that answer it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+from aws_lambda_powertools.event_handler import APIGatewayRestResolver
+from aws_lambda_powertools.event_handler.openapi import swagger_ui
+from pydantic import BaseModel
+
+from core.jobs import Kind
+from core.models import COMMON_EVENTS, JobEventView, Problem
+from rest.api import deliveries, jobs, live, uploads, webhooks
+from rest.api.dependencies import dependencies
+from rest.long_poll.handler import router as wait
+
+TITLE, VERSION = "Recado", "1.0.0"
+EVENT = JobEventView.__name__
+FOLLOWING = "/follow/"  # below it a token in the path is all that is asked for
+KEY_PROBLEMS = {"401": "No valid key", "403": "Scope missing", "422": "Invalid request"}
+LINK_PROBLEMS = {"403": "The link does not hold, or no more", "422": "Invalid request"}
+DESCRIPTION = "Runs slow AI work as jobs, and tells you when it is done."
+
+
+@functools.cache
+def document() -> dict[str, Any]:
+    kinds = dependencies().kinds
+    app = APIGatewayRestResolver(enable_validation=True)
+    submission, _ = jobs.submission_router(kinds)
+    shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
+    of_kinds = (router for kind in kinds.values() for router in (*kind.routes(), *kind.function_routes()))
+    for router in (submission, *shared, *of_kinds, wait):
+        app.include_router(router)
+    schema: dict[str, Any] = json.loads(
+        app.get_openapi_json_schema(title=TITLE, version=VERSION, description=DESCRIPTION)
+    )
+    schema["servers"] = [{"url": "."}]  # beside this document, whatever the stage or domain
+    for kind in kinds.values():
+        _add_kind(schema, kind)
+    return _with_problems(_with_keys(schema))
+
+
+def _add_kind(schema: dict[str, Any], kind: Kind) -> None:
+    """What a job of this kind takes, comes to, and logs: an example, the result, and its events as webhooks."""
+    models = schema["components"]["schemas"]
+    if kind.submittable:
+        content = schema["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]
+        content.setdefault("examples", {})[kind.name] = {"value": {"kind": kind.name, "input": dict(kind.example)}}
+    # A component has the name of its event: two kinds may call their models alike, or like one of ours.
+    own = {f"{kind.name}.{verb}": model for verb, model in {**COMMON_EVENTS, **kind.events}.items()}
+    models |= {name: _schema_of(name, model) for name, model in own.items()}
+    models[EVENT] = _schema_of(EVENT, JobEventView)
+    for view in ("JobView", "JobAccepted"):
+        result = models[view]["properties"]["result"]
+        result["anyOf"] = [_reference(f"{kind.name}.{kind.good_end}"), *result["anyOf"]]
+    for name in kind.names:
+        parts = [_reference(part) for part in (EVENT, name) if part in models]
+        schema.setdefault("webhooks", {})[name] = {"post": _webhook(name.partition(".")[2], parts)}
+
+
+def _webhook(verb: str, parts: list[dict[str, str]]) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"allOf": parts}}}
+    return {
+        "tags": ["events"],
+        "summary": verb,
+        "requestBody": {"content": content},
+        "responses": {"2XX": {"description": "Received. Anything else is tried again."}},
+    }
+
+
+def _schema_of(name: str, model: type[BaseModel]) -> dict[str, Any]:
+    """With what it refers to inside it, so that no two models' parts meet."""
+    return model.model_json_schema(ref_template=f"#/components/schemas/{name}/$defs/{{model}}")
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _with_keys(schema: dict[str, Any]) -> dict[str, Any]:
+    schema.setdefault("components", {})["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    schema["security"] = [{"key": []}]
+    for path, operations in schema["paths"].items():
+        if path.startswith(FOLLOWING):
+            for operation in operations.values():
+                operation["security"] = []
+    return schema
+
+
+def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
+    """Every error is a problem document; the resolver knows only of its own form of a 422."""
+    schema["components"].setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+    answer = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    for path, operations in schema["paths"].items():
+        problems = LINK_PROBLEMS if path.startswith(FOLLOWING) else KEY_PROBLEMS
+        for operation in operations.values():
+            for status, words in problems.items():
+                operation["responses"][status] = {"description": words, **answer}
+    return schema
+
+
+def page() -> str:
+    """Swagger UI with everything in one page: it needs no other host, and tells none."""
+    assets = resources.files(swagger_ui)
+    script, style = (
+        (assets / name).read_text(encoding="utf-8") for name in ("swagger-ui-bundle.min.js", "swagger-ui.min.css")
+    )
+    return swagger_ui.generate_swagger_html(json.dumps(document()).replace("</", "<\\/"), script, style, "", None)

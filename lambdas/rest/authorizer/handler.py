@@ -1,0 +1,42 @@
+"""Who is calling: a bearer key is looked up, and its owner and scopes go on with the request.
+
+API Gateway keeps the answer for some minutes, so it allows the whole stage; functions check scopes themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from core.auth import Key, KeyStore
+from core.aws import clients, settings
+
+
+@dataclass(frozen=True)
+class Settings:
+    keys_table: str
+
+
+@functools.cache
+def key_store() -> KeyStore:
+    return KeyStore(clients.dynamodb(), settings.load(Settings).keys_table)
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    key = key_store().authenticate(token.strip() if scheme.lower() == "bearer" else "")
+    if key is None:
+        raise Exception("Unauthorized")  # the exact text that API Gateway turns into a 401
+    return _allow(key, event["methodArn"])
+
+
+def _allow(key: Key, method_arn: str) -> dict[str, Any]:
+    api, stage, *_ = method_arn.split("/")
+    statement = {"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": f"{api}/{stage}/*"}
+    return {
+        "principalId": key.owner,
+        "policyDocument": {"Version": "2012-10-17", "Statement": [statement]},
+        "context": {"owner": key.owner, "scopes": " ".join(key.scopes), "key_id": key.key_id},
+    }

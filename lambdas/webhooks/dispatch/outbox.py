@@ -1,0 +1,64 @@
+"""Deliveries are written first and queued then; what is written and not queued is woken by its due time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from core.events import Event
+from core.jobs import Job
+from core.webhooks.deliveries import formats
+from core.webhooks.deliveries.queue import Message
+from core.webhooks.deliveries.store import Delivery, draft
+from core.webhooks.endpoints import patterns
+from core.webhooks.endpoints.store import DEFAULT, Endpoint
+from webhooks.dispatch.dependencies import DAY_SECONDS, dependencies
+
+
+def wants(endpoint: Endpoint, event: Event, *, names: Sequence[str] = ()) -> bool:
+    """Whether an event is one of those that the endpoint asked for; `names` are patterns in place of its own."""
+    if endpoint.is_default or not patterns.matches(names or endpoint.events, event):
+        return False
+    return endpoint.filter is None or patterns.passes(endpoint.filter, event.payload)
+
+
+def deliver(event: Event, endpoint: Endpoint, **facts: Any) -> Delivery:
+    """The delivery of this event to this endpoint: a new one, or the one that is there already.
+
+    What a disabled endpoint would have got is kept as discarded, so that it can be recovered.
+    """
+    if not endpoint.enabled and not facts.get("single"):
+        facts |= {"status": "discarded", "reason": "disabled"}
+    kind = dependencies().kinds.get(event.kind)
+    body = formats.render(endpoint.format, event.body, owner=event.owner, kind=kind)
+    return _write(event, endpoint.endpoint_id, format=endpoint.format, body=body, **facts)
+
+
+def deliver_to_job(event: Event, job: Job) -> Delivery:
+    """The delivery of this event to the URL that the job names."""
+    facts = {"url": job.webhook_url, "job_expires_at": job.expires_at}
+    return _write(event, DEFAULT, format="recado", body=event.body, **facts)
+
+
+def _write(event: Event, endpoint_id: str, **facts: Any) -> Delivery:
+    return dependencies().deliveries.create(
+        draft(
+            event_id=event.event_id,
+            event=event.name,
+            owner=event.owner,
+            job_id=event.job_id,
+            sequence=event.sequence,
+            endpoint_id=endpoint_id,
+            now=time.time(),
+            retention_seconds=dependencies().config.delivery_retention_days * DAY_SECONDS,
+            **facts,
+        )
+    )
+
+
+def queue(ready: Iterable[Delivery]) -> None:
+    """Ask for the first attempt of each that still waits for it."""
+    dependencies().queue.send_all(
+        Message.of(delivery) for delivery in ready if delivery.status == "pending" and delivery.attempts == 0
+    )

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.aws.batch import MAX_BURIED, Record, bury, carrying_on, process, receives
+
+
+class DeadLetters:
+    """A queue whose messages stay hidden once they were received, as they do within a call."""
+
+    def __init__(self, count: int) -> None:
+        self.there = [f"body {number}" for number in range(count)]
+        self.hidden: list[str] = []
+        self.url = "https://queue.example/dead"
+
+    def receive_message(self, **request: Any) -> dict[str, Any]:
+        assert request == {"QueueUrl": self.url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 0}
+        given, self.there = self.there[:10], self.there[10:]
+        self.hidden += given
+        found = [{"MessageId": f"id of {body}", "Body": body, "ReceiptHandle": f"r {body}"} for body in given]
+        return {"Messages": found} if found else {}  # an empty answer has no list
+
+    def delete_message(self, **request: Any) -> None:
+        assert request["QueueUrl"] == self.url
+        self.hidden.remove(request["ReceiptHandle"].removeprefix("r "))
+
+
+def event(count: int) -> dict[str, Any]:
+    return {"Records": [record(str(number)) for number in range(count)]}
+
+
+def record(message_id: str, receives: int = 1) -> dict[str, Any]:
+    attributes = {"ApproximateReceiveCount": str(receives)}
+    return {"messageId": message_id, "body": f"secret {message_id}", "attributes": attributes}
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@given(failing=st.sets(st.integers(0, 9)))
+def test_those_that_raised(workers: int, failing: set[int]) -> None:
+    """Every record is handled once, and exactly those that raised are reported, in their order."""
+    handled: list[str] = []
+
+    def handle(record: Record) -> None:
+        handled.append(record["messageId"])
+        if int(record["messageId"]) in failing:
+            raise ValueError("no")
+
+    answer = process(event(10), handle, workers=workers)
+    assert sorted(handled) == [str(number) for number in range(10)]
+    assert [failure["itemIdentifier"] for failure in answer["batchItemFailures"]] == [
+        str(n) for n in sorted(failing)
+    ]
+
+
+def test_all_is_well() -> None:
+    """An empty list of failures, which Lambda reads as success."""
+    assert process(event(2), lambda record: None) == {"batchItemFailures": []}
+    assert process({"Records": []}, lambda record: None) == {"batchItemFailures": []}
+
+
+def test_workers_work_at_the_same_time() -> None:
+    """One record that waits for another is no standstill where there are workers for both."""
+    barrier = threading.Barrier(2, timeout=5)
+
+    def handle(record: Record) -> None:
+        barrier.wait()
+
+    assert process(event(2), handle, workers=2) == {"batchItemFailures": []}
+
+
+def test_bodies_are_not_logged(logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """A failure is logged with the message's id and how often it came, and without its body."""
+
+    def handle(record: Record) -> None:
+        raise ValueError("no")
+
+    process({"Records": [record("m-1", receives=3)]}, handle)
+    (line,) = logged()
+    assert (line["message_id"], line["receives"], line["level"]) == ("m-1", 3, "ERROR")
+    assert "secret" not in str(line)
+
+
+def test_a_killed_process_reports_nothing() -> None:
+    """What ends the process is not taken for a record that failed."""
+
+    def handle(record: Record) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        process(event(2), handle)
+
+
+def test_receives() -> None:
+    """How often a message came is read from its attributes."""
+    assert receives(record("1", receives=5)) == 5
+
+
+@given(fates=st.lists(st.sampled_from(["done", "left", "raises"]), max_size=35))
+def test_what_is_dead_is_buried(fates: list[str]) -> None:
+    """Each message is shown once; exactly those that were seen to are deleted, whatever the others come to."""
+    queue, shown = DeadLetters(len(fates)), []
+
+    def handle(body: str) -> bool:
+        shown.append(body)
+        fate = fates[int(body.split()[1])]
+        if fate == "raises":
+            raise ValueError("no")
+        return fate == "done"
+
+    bury(queue, queue.url, handle)
+    assert shown == [f"body {number}" for number in range(len(fates))]
+    assert queue.hidden == [f"body {number}" for number, fate in enumerate(fates) if fate != "done"]
+
+
+def test_one_call_buries_so_many() -> None:
+    """A queue that fills up faster than it is emptied ends no call by its timeout."""
+    queue = DeadLetters(MAX_BURIED + 25)
+    bury(queue, queue.url, lambda body: True)
+    assert (len(queue.there), queue.hidden) == (25, [])
+
+
+def test_a_message_that_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays, and those behind it are buried."""
+    queue = DeadLetters(3)
+    delete = queue.delete_message
+
+    def fail_once(**request: Any) -> None:
+        monkeypatch.setattr(queue, "delete_message", delete)
+        raise ConnectionError("lost")
+
+    monkeypatch.setattr(queue, "delete_message", fail_once)
+    bury(queue, queue.url, lambda body: True)
+    assert queue.hidden == ["body 0"]
+
+
+def test_a_queue_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is hidden from whoever calls: it decides what goes on."""
+    queue = DeadLetters(1)
+
+    def fail(**request: Any) -> None:
+        raise ConnectionError("lost")
+
+    monkeypatch.setattr(queue, "receive_message", fail)
+    with pytest.raises(ConnectionError):
+        bury(queue, queue.url, lambda body: True)
+
+
+def test_carrying_on(logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """An error is logged with what it concerns, and ends nothing but what raised it."""
+    done = []
+    with carrying_on(queue="q", message_id="m-1"):
+        raise ValueError("no")
+    with carrying_on(queue="q"):
+        done.append("more")
+    (line,) = logged()
+    assert (line["level"], line["queue"], line["message_id"]) == ("ERROR", "q", "m-1")
+    assert line["exception_name"] == "ValueError"
+    assert done == ["more"]
+
+
+def test_the_body_of_a_dead_letter_is_not_logged(logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """A message that cannot be handled is named by its id."""
+    queue = DeadLetters(1)
+
+    def handle(body: str) -> bool:
+        raise ValueError("no")
+
+    bury(queue, queue.url, handle)
+    (line,) = logged()
+    assert (line["message_id"], line["queue"]) == ("id of body 0", queue.url)
+    assert "body" not in str(line).replace("id of body 0", "")
+
+
+def test_nothing_carries_on_in_a_killed_process() -> None:
+    """What ends the process is no error of one thing among others."""
+    with pytest.raises(KeyboardInterrupt), carrying_on():
+        raise KeyboardInterrupt

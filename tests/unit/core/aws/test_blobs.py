@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from botocore.exceptions import ClientError
+
+from core.aws import blobs as module
+from core.aws.blobs import Blobs
+from core.errors import Contended, InvalidRequest, SourceNotFound
+from tests.support.calls import Calls
+from tests.support.clock import Clock
+
+
+def test_round_trip(blobs: Blobs) -> None:
+    """What is put is what is got, under keys with any characters."""
+    key = "work/job/año 100%/a+b?c=d&e#f/👩‍🚀"
+    blobs.put(key, b"\x00\xff")
+    assert blobs.get(key) == b"\x00\xff"
+    assert list(blobs.keys("work/job/a")) == [key]
+
+
+def test_missing(blobs: Blobs) -> None:
+    """Where there is no object, reading it says that the document's file is gone, and what to do."""
+    with pytest.raises(SourceNotFound, match="Upload it again and submit a new job"):
+        blobs.get("uploads/ana/1")
+    assert blobs.head("uploads/ana/1") is None
+    assert not blobs.exists("uploads/ana/1")
+
+
+def test_pinned_version(blobs: Blobs) -> None:
+    """With the ETag of what was submitted, an object that was overwritten since counts as gone."""
+    etag = blobs.put("uploads/ana/1", b"old")
+    assert blobs.get("uploads/ana/1", etag=etag) == b"old"
+    assert blobs.head("uploads/ana/1") == (3, etag)
+    blobs.put("uploads/ana/1", b"new")
+    with pytest.raises(SourceNotFound):
+        blobs.get("uploads/ana/1", etag=etag)
+
+
+@pytest.mark.parametrize(("data", "first"), [(b"", b""), (b"a", b"a"), (b"abc", b"abc"), (b"abcd", b"abc")])
+def test_first_bytes(blobs: Blobs, data: bytes, first: bytes) -> None:
+    """No more is read than asked for, and an empty object is read as empty."""
+    blobs.put("k", data)
+    assert blobs.get("k", max_bytes=3) == first
+
+
+def test_empty_object_where_a_range_is_refused() -> None:
+    """S3 refuses any range of an empty object, which has no first byte."""
+
+    class Client:
+        def get_object(self, **request: Any) -> Any:
+            assert request["Range"] == "bytes=0-9"
+            raise ClientError({"Error": {"Code": "InvalidRange"}}, "GetObject")
+
+    assert Blobs(Client(), "data").get("k", max_bytes=10) == b""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("operation", ["GetObject", "HeadObject"])
+def test_other_errors_pass(blobs: Blobs, operation: str) -> None:
+    """A refusal that says nothing about the object is not taken for its absence."""
+    blobs.put("k", b"x")
+    calls = Calls(Clock())
+    calls.fail("s3", operation, "AccessDenied", times=None)
+    with calls.intercepted(), pytest.raises(ClientError, match="AccessDenied"):
+        blobs.get("k") if operation == "GetObject" else blobs.exists("k")
+
+
+def test_keys_are_listed_by_prefix_in_order(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All keys of a prefix come in order, over as many pages as it takes, and no others."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
+    names = [f"work/1/{number:03d}" for number in range(25)]
+    for name in [*names, "work/10/000", "other"]:
+        blobs.put(name, name.encode())
+    calls = Calls(Clock())
+    with calls.intercepted():
+        assert list(blobs.keys("work/1/")) == names
+    assert [call.operation for call in calls.log] == ["ListObjectsV2"] * 3
+    assert list(blobs.sizes("work/10/")) == [("work/10/000", 11)]
+
+
+def test_folders(blobs: Blobs) -> None:
+    """Folders are the names below a prefix that hold something."""
+    for key in ("vectors/a/1/2", "vectors/a/3", "vectors/b/1", "work/c/1"):
+        blobs.put(key, b"")
+    assert blobs.folders("vectors/") == ["a", "b"]
+    assert blobs.folders("nothing/") == []
+
+
+def test_delete(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of keys is deleted, a full request at a time; those that are gone already do no harm."""
+    monkeypatch.setattr(module, "MAX_KEYS_PER_DELETE", 2)
+    for key in "abcde":
+        blobs.put(key, b"x")
+    calls = Calls(Clock())
+    with calls.intercepted():
+        blobs.delete([*list("abcd"), "gone"])
+    assert [len(call.params["Delete"]["Objects"]) for call in calls.log] == [2, 2, 1]
+    assert list(blobs.keys("")) == ["e"]
+    blobs.delete([])
+
+
+def test_delete_that_fails(blobs: Blobs) -> None:
+    """A key that S3 answers it could not delete is an error: nobody may think that it is gone."""
+    calls = Calls(Clock())
+    calls.answers["s3:DeleteObjects"] = lambda params: {"Errors": [{"Key": "a", "Code": "AccessDenied"}]}
+    with calls.intercepted(), pytest.raises(RuntimeError, match="1 objects could not be deleted"):
+        blobs.delete(["a"])
+
+
+def test_presigned_put(blobs: Blobs) -> None:
+    """Length, type and `if-none-match` are signed, so the URL takes one upload of exactly this form."""
+    url = urlsplit(blobs.presign_put("uploads/ana/1", content_type="application/pdf", size=7, seconds=60))
+    query = parse_qs(url.query)
+    assert query["X-Amz-SignedHeaders"] == ["content-length;content-type;host;if-none-match"]
+    assert query["X-Amz-Algorithm"] == ["AWS4-HMAC-SHA256"]
+    assert query["X-Amz-Expires"] == ["60"]
+    assert url.path.endswith("/uploads/ana/1")
+
+
+def test_presigning_depends_on_every_bound_value(blobs: Blobs) -> None:
+    """Another size, type or key gives another signature."""
+
+    def signature(key: str, content_type: str, size: int) -> str:
+        url = blobs.presign_put(key, content_type=content_type, size=size, seconds=60)
+        return parse_qs(urlsplit(url).query)["X-Amz-Signature"][0]
+
+    one = signature("k", "a/b", 1)
+    assert one not in {signature("l", "a/b", 1), signature("k", "a/c", 1), signature("k", "a/b", 2)}
+
+
+def test_presigned_for_the_region(blobs: Blobs) -> None:
+    """The URL's host is the region's own: the global one redirects to it, and the signature is for one host."""
+    url = urlsplit(blobs.presign_put("uploads/ana/1", content_type="a/b", size=1, seconds=60))
+    assert url.netloc == "data.s3.eu-west-1.amazonaws.com"
+
+
+def test_presigned_part(blobs: Blobs) -> None:
+    """The length is signed, with the upload and the number that the URL names."""
+    url = urlsplit(blobs.presign_part("uploads/ana/1", "id", number=2, size=7, seconds=60))
+    query = parse_qs(url.query)
+    assert query["X-Amz-SignedHeaders"] == ["content-length;host"]
+    assert (query["uploadId"], query["partNumber"], query["X-Amz-Expires"]) == (["id"], ["2"], ["60"])
+    assert (url.netloc, url.path) == ("data.s3.eu-west-1.amazonaws.com", "/uploads/ana/1")
+
+
+def sent(s3: Any, upload_id: str, *parts: bytes) -> list[str]:
+    place = {"Bucket": "data", "Key": "k", "UploadId": upload_id}
+    return [s3.upload_part(**place, PartNumber=n, Body=part)["ETag"] for n, part in enumerate(parts, 1)]
+
+
+def test_parts_are_joined(blobs: Blobs, s3: Any) -> None:
+    """Of the type that was said at the beginning; again changes nothing, and so does dropping them."""
+    upload_id = blobs.begin_parts("k", content_type="text/csv")
+    etags = sent(s3, upload_id, b"a" * 5_242_880, b"b")
+    assert blobs.head("k") is None
+    for _ in range(2):
+        blobs.join_parts("k", upload_id, etags)
+        assert blobs.get("k") == b"a" * 5_242_880 + b"b"
+        blobs.drop_parts("k", upload_id)
+    assert s3.head_object(Bucket="data", Key="k")["ContentType"] == "text/csv"
+
+
+def test_parts_are_dropped(blobs: Blobs, s3: Any) -> None:
+    """As often as one likes; then there is nothing to join."""
+    upload_id = blobs.begin_parts("k", content_type="text/csv")
+    etags = sent(s3, upload_id, b"a")
+    blobs.drop_parts("k", upload_id)
+    blobs.drop_parts("k", upload_id)
+    blobs.join_parts("k", upload_id, etags)
+    assert blobs.head("k") is None
+
+
+def test_an_object_that_is_there_stays(blobs: Blobs, s3: Any) -> None:
+    """Parts do not replace what has come under their key in the meantime."""
+    upload_id = blobs.begin_parts("k", content_type="text/csv")
+    etags = sent(s3, upload_id, b"new")
+    blobs.put("k", b"old")
+    blobs.join_parts("k", upload_id, etags)
+    assert blobs.get("k") == b"old"
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("InvalidPart", InvalidRequest),
+        ("InvalidPartOrder", InvalidRequest),
+        ("EntityTooSmall", InvalidRequest),
+        ("ConditionalRequestConflict", Contended),
+        ("AccessDenied", ClientError),
+    ],
+)
+def test_parts_that_cannot_be_joined(blobs: Blobs, code: str, error: type[Exception]) -> None:
+    """Wrong parts are the caller's, a conflict passes, and a refusal of another kind stays what it is."""
+    calls = Calls(Clock())
+    calls.fail("s3", "CompleteMultipartUpload", code)
+    with calls.intercepted(), pytest.raises(error) as raised:
+        blobs.join_parts("k", "id", ["e"])
+    assert getattr(raised.value, "field", "parts") == "parts"
+
+
+def test_other_errors_of_dropping_pass(blobs: Blobs) -> None:
+    """A refusal does not mean that the parts are gone."""
+    calls = Calls(Clock())
+    calls.fail("s3", "AbortMultipartUpload", "AccessDenied")
+    with calls.intercepted(), pytest.raises(ClientError, match="AccessDenied"):
+        blobs.drop_parts("k", "id")

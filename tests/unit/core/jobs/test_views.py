@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from core import events
+from core.jobs import History, Job, Snapshot, links, polling, views
+from core.models import JobStatus, JobSummary, JobView
+from tests.unit.examples import NOW, job, replay
+
+ROOT = "https://api.example.com/v1"
+HOURS = 48
+LIVE = "wss://live.example.com/v1"
+
+
+def signed(key: str, *, seconds: int) -> str:
+    return f"https://data.example.com/{key}?seconds={seconds}"
+
+
+LINKS = views.LinkMaker(ROOT, LIVE, HOURS, signed)
+UNKNOWN, HOURLY = History(), History((3600.0,) * 5)
+KEY = links.make_key()
+RUNNING = job(status="running", stage="embed", attempts=2, sequence=4, version=7, lease="execution", link_key=KEY)
+Moment = Any
+
+
+@pytest.fixture(autouse=True)
+def moment(monkeypatch: pytest.MonkeyPatch) -> Moment:
+    """`moment(300)`: it is 300 s after the job was submitted. Without a call it is the very second."""
+
+    def set_age(seconds: float) -> None:
+        monkeypatch.setattr(time, "time", lambda: NOW + seconds)
+
+    set_age(0)
+    return set_age
+
+
+def snapshot(subject: Job = RUNNING, progress: Any = (3, 8), webhook: Any = None) -> Snapshot:
+    return Snapshot(subject, progress, webhook)
+
+
+def test_small(moment: Moment) -> None:
+    """Polling gets seven fields, and the error of a job that failed."""
+    moment(300)
+    assert views.small(snapshot(), UNKNOWN) == {
+        "job_id": RUNNING.job_id,
+        "status": "running",
+        "stage": "embed",
+        "progress": {"done": 3, "total": 8},
+        "attempts": 2,
+        "sequence": 4,
+        "expected_completion": events.timestamp(NOW + 800),
+    }
+    error = {"code": "no_text", "message": "Nothing.", "stage": "validate"}
+    failed = views.small(snapshot(replace(RUNNING, status="failed", error=error), None), UNKNOWN)
+    assert (failed["error"], failed["progress"]) == (error, None)
+
+
+def test_whole_hides_what_is_internal() -> None:
+    """The whole job shows no lease, no key of a file or of its links, no version of the row and no expiry."""
+    shown = views.whole(snapshot(), LINKS, UNKNOWN)
+    text = json.dumps(shown)
+    assert not {"lease", "input", "version", "expires_at", "steps", "owner", "link_key"} & set(shown)
+    assert "inputs/ana" not in text
+    assert "execution" not in text
+    assert KEY not in text
+
+
+@pytest.mark.parametrize(
+    ("subject", "named", "absent"),
+    [
+        (RUNNING, {"document_id": "notes"}, "webhook_id"),
+        (replay(), {"webhook_id": "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"}, "document_id"),
+    ],
+    ids=["document", "replay"],
+)
+def test_what_a_job_is_about(subject: Job, named: dict[str, str], absent: str) -> None:
+    """A job names what it is about; the field of another kind is absent, also after its model, and not null."""
+    for model, view in (
+        (JobView, views.whole(snapshot(subject), LINKS, UNKNOWN)),
+        (JobSummary, views.summary(subject, LINKS)),
+    ):
+        for shown in (view, model.model_validate(view).model_dump(mode="json")):
+            assert named.items() <= shown.items()
+            assert absent not in shown
+            assert shown["kind"] == subject.kind
+
+
+def test_progress_of_a_replay() -> None:
+    """What a replay was asked is not shown, but how far it is."""
+    shown = views.whole(snapshot(replay(), (50, 120)), LINKS, UNKNOWN)
+    assert shown["progress"] == {"done": 50, "total": 120}
+    assert "input" not in shown
+
+
+def test_links() -> None:
+    """Links are absolute, under the root that the caller used; all but `self` carry the job's token."""
+    token = links.make_token(RUNNING, now=NOW, hours=HOURS)
+    follow = f"{ROOT}/follow/{token}"
+    assert LINKS.of(RUNNING) == {
+        "self": f"{ROOT}/jobs/{RUNNING.job_id}",
+        "status": f"{follow}/status",
+        "events": f"{follow}/events",
+        "live": f"{LIVE}?token={token}",
+    }
+    assert views.summary(RUNNING, LINKS)["links"] == LINKS.of(RUNNING)
+    assert views.whole(snapshot(), LINKS, UNKNOWN)["links"] == LINKS.of(RUNNING)
+
+
+def test_webhook() -> None:
+    """A job without a webhook has none; one that was never called says so; then its last delivery is shown."""
+    hooked = replace(RUNNING, webhook_url="https://example.com/x")
+    assert views.whole(snapshot(), LINKS, UNKNOWN)["webhook"] is None
+    assert views.whole(snapshot(hooked), LINKS, UNKNOWN)["webhook"] == {
+        "url": "https://example.com/x",
+        "status": None,
+        "attempts": 0,
+    }
+    row = {
+        "pk": "JOB#1",
+        "sk": "WEBHOOK",
+        "expires_at": Decimal(9),
+        "status": "pending",
+        "attempts": Decimal(2),
+        "last_attempt": {"status": Decimal(500), "duration_ms": Decimal(12), "error": "http_5xx", "body": None},
+    }
+    shown = views.whole(snapshot(hooked, webhook=row), LINKS, UNKNOWN)["webhook"]
+    assert json.loads(json.dumps(shown)) == {
+        "url": "https://example.com/x",
+        "status": "pending",
+        "attempts": 2,
+        "last_attempt": {"status": 500, "duration_ms": 12, "error": "http_5xx", "body": None},
+    }
+
+
+def test_a_large_result() -> None:
+    """A result that is too large for the row is not shown but linked: for an hour, and to its object alone."""
+    key = f"results/ana/{RUNNING.job_id}/result.json"
+    done = replace(RUNNING, status="completed", result_key=key)
+    shown = views.whole(snapshot(done), LINKS, UNKNOWN)
+    assert (shown["result"], shown["result_truncated"]) == (None, True)
+    assert shown["links"]["result"] == f"https://data.example.com/{key}?seconds=3600"
+    assert shown["links"] == views.summary(done, LINKS)["links"] == LINKS.of(done)
+    assert JobView.model_validate(shown).model_dump(mode="json")["result_truncated"] is True
+    assert "result_key" not in shown
+
+
+@pytest.mark.parametrize("result", [None, {"chunks": 3}])
+def test_a_small_result(result: Any) -> None:
+    """A result that is shown, or is not there yet, is not said to be truncated, and has no link."""
+    shown = views.whole(snapshot(replace(RUNNING, result=result)), LINKS, UNKNOWN)
+    assert (shown["result"], shown["result_truncated"]) == (result, False)
+    assert "result" not in shown["links"]
+    assert "result_truncated" not in JobView.model_validate(shown).model_dump(mode="json")
+
+
+def test_what_a_job_waits_for() -> None:
+    """A job that waits says for what and since when; one that does not has neither field, rather than null."""
+    since = events.timestamp(NOW + 5)
+    waiting = replace(RUNNING, waiting_for="rate_limit", waiting_since=since, not_before=events.timestamp(NOW + 9))
+    for subject, told in (
+        (waiting, {"waiting_for": "rate_limit", "waiting_since": since}),
+        (RUNNING, {}),
+    ):
+        small, whole = views.small(snapshot(subject), UNKNOWN), views.whole(snapshot(subject), LINKS, UNKNOWN)
+        status, view = JobStatus.model_validate(small), JobView.model_validate(whole)
+        for shown in (small, whole, status.model_dump(mode="json"), view.model_dump(mode="json")):
+            assert {key: shown[key] for key in ("waiting_for", "waiting_since") if key in shown} == told
+            assert "not_before" not in shown
+
+
+def test_everything_is_json() -> None:
+    """Whatever a job holds can be answered as JSON."""
+    done = replace(RUNNING, status="completed", result={"score": 0.5}, metadata={"a": "b"})
+    assert json.loads(json.dumps(views.whole(snapshot(done), LINKS, UNKNOWN)))["result"] == {"score": 0.5}
+    assert json.dumps(views.summary(done, LINKS))
+
+
+def test_etag() -> None:
+    """A tag is the same for the same row and progress, and no other for anything that a caller sees."""
+    tag = views.etag(snapshot())
+    assert tag == views.etag(snapshot())
+    assert tag.startswith('"')
+    assert tag.endswith('"')
+    others = [
+        snapshot(replace(RUNNING, version=8)),
+        snapshot(progress=(4, 8)),
+        snapshot(progress=None),
+        snapshot(replace(RUNNING, job_id="job_2")),
+    ]
+    assert len({tag, *map(views.etag, others)}) == 5
+
+
+WHEN = [
+    (0, None, UNKNOWN),
+    (60, None, UNKNOWN),
+    (4000, None, UNKNOWN),
+    (60, (0, 8), UNKNOWN),
+    (60, (3, 8), UNKNOWN),
+    (60, (0, 0), UNKNOWN),
+    (60, None, HOURLY),
+    (60, (3, 8), HOURLY),
+    (7200, None, HOURLY),
+]
+
+
+@pytest.mark.parametrize(("age", "done", "history"), WHEN)
+def test_when(moment: Moment, age: float, done: Any, history: History) -> None:
+    """The next look and the expected end follow from the job's age, its progress and what is usual.
+
+    As to when to look, the batch that is under way counts as done.
+    """
+    moment(age)
+    known, possible = ((done[0] + more) / done[1] if done and done[1] else None for more in (0, 1))
+    seen = snapshot(progress=done)
+    assert views.retry_after(seen, history) == polling.next_look(age, history=history, progress=possible)
+    length = polling.expected_length(age, history=history, progress=known)
+    expected = None if length is None else events.timestamp(NOW + length)
+    assert views.small(seen, history)["expected_completion"] == expected
+
+
+def test_a_clock_that_is_behind(moment: Moment) -> None:
+    """A job of the future, by the clock of another machine, is one of this very second."""
+    just_now = views.retry_after(snapshot(progress=None), HOURLY)
+    moment(-5)
+    assert views.retry_after(snapshot(progress=None), HOURLY) == just_now
+    assert views.small(snapshot(progress=None), HOURLY)["expected_completion"] == events.timestamp(NOW + 3600)
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
+def test_no_end_is_expected_of_what_has_ended(status: str) -> None:
+    """A job that has ended is not expected to end, whatever is known of its kind."""
+    ended = snapshot(replace(RUNNING, status=status))
+    assert views.small(ended, HOURLY)["expected_completion"] is None

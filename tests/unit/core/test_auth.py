@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core import events
+from core.auth import OWNER, SCOPES, Key, KeyStore
+from tests.unit.examples import NOW, FakeClock
+
+
+class Table:
+    """Stands in for the keys table: `items` by id, and every read counted."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, dict[str, Any]] = {}
+        self.reads: list[str] = []
+
+    def put_item(self, *, TableName: str, Item: dict[str, Any], ConditionExpression: str) -> None:
+        self.items[Item["pk"]] = Item
+
+    def get_item(self, *, TableName: str, Key: dict[str, str]) -> dict[str, Any]:
+        self.reads.append(Key["pk"])
+        return {"Item": self.items[Key["pk"]]} if Key["pk"] in self.items else {}
+
+
+@pytest.fixture
+def store(dynamodb: Any, keys_table: str) -> KeyStore:
+    return KeyStore(dynamodb, keys_table, clock=FakeClock())
+
+
+def test_create_and_authenticate(store: KeyStore) -> None:
+    """The token that `create` returns is the key's, with its owner and scopes."""
+    token, key = store.create(owner="ana", scopes=("jobs:read",), note="laptop")
+    assert store.authenticate(token) == key
+    assert key == Key(
+        key_id=key.key_id, owner="ana", scopes=("jobs:read",), created_at=events.timestamp(NOW), note="laptop"
+    )
+
+
+def test_the_secret_is_not_kept(store: KeyStore, dynamodb: Any, keys_table: str) -> None:
+    """Only the secret's hash is in the table."""
+    token, key = store.create(owner="ana")
+    secret = token.rpartition("_")[2]
+    (item,) = dynamodb.scan(TableName=keys_table)["Items"]
+    assert secret not in str(item)
+    assert item["secret_sha256"] == hashlib.sha256(secret.encode()).hexdigest()
+    assert item["pk"] == key.key_id
+
+
+def test_tokens_differ(store: KeyStore) -> None:
+    """No two keys share an id or a secret, and none opens for the other."""
+    (one, _), (two, _) = store.create(owner="ana"), store.create(owner="ana")
+    head, _, secret = one.rpartition("_")
+    other_head, _, other_secret = two.rpartition("_")
+    assert head != other_head
+    assert secret != other_secret
+    assert store.authenticate(f"{head}_{other_secret}") is None
+
+
+@pytest.mark.parametrize("owner", ["", "Ana", "a_b", "a b", "a" * 65, "ana\n", "añа", "a/b", "a#b"])
+def test_bad_owner(store: KeyStore, owner: str) -> None:
+    """An owner that could break a table key or a path is refused."""
+    with pytest.raises(ValueError, match="owner"):
+        store.create(owner=owner)
+
+
+@pytest.mark.parametrize("scopes", [(), ("jobs:read", "admin")])
+def test_bad_scopes(store: KeyStore, scopes: tuple[str, ...]) -> None:
+    """A key has at least one scope, and only those that exist."""
+    with pytest.raises(ValueError, match="choose from jobs:read, jobs:write, search"):
+        store.create(owner="ana", scopes=scopes)
+
+
+def test_revoke(store: KeyStore) -> None:
+    """A revoked key opens nothing, and the first time that it was revoked is the one that is kept."""
+    clock = FakeClock()
+    store = KeyStore(store._client, store._table, clock=clock)
+    token, key = store.create(owner="ana")
+    other, _ = store.create(owner="ana")
+    clock.now += 60
+    assert store.revoke(key.key_id)
+    clock.now += 60
+    assert store.revoke(key.key_id)
+    assert store.authenticate(token) is None
+    assert store.authenticate(other) is not None
+    revoked = {k.key_id: k.revoked_at for k in store.list()}
+    assert revoked[key.key_id] == events.timestamp(NOW + 60)
+
+
+def test_revoke_nothing(store: KeyStore) -> None:
+    """Revoking an id that does not exist says so, and makes no key of it."""
+    assert not store.revoke("0" * 16)
+    assert list(store.list()) == []
+
+
+TABLE = Table()
+TOKEN, KEY = KeyStore(TABLE, "keys").create(owner="ana")
+REVOKED_TOKEN, REVOKED = KeyStore(TABLE, "keys").create(owner="ana")
+TABLE.items[REVOKED.key_id]["revoked_at"] = "2026-01-01T00:00:00.000Z"
+PATHS = {
+    "right": TOKEN,
+    "wrong secret": TOKEN[:-1] + ("0" if TOKEN[-1] != "0" else "1"),
+    "revoked": REVOKED_TOKEN,
+    "revoked and wrong": REVOKED_TOKEN[:-1] + ("0" if REVOKED_TOKEN[-1] != "0" else "1"),
+    "unknown": f"rk_{'f' * 16}_{'f' * 64}",
+    "malformed": "rk_nonsense",
+    "empty": "",
+    "not ASCII": TOKEN[:-1] + "é",
+    "upper case": TOKEN.upper(),
+    "with a line end": TOKEN + "\n",
+    "very long": TOKEN * 1000,
+    "the stand-in": f"rk_{'0' * 16}_{'0' * 64}",
+}
+
+
+@pytest.mark.parametrize("token", PATHS.values(), ids=PATHS.keys())
+def test_every_path_costs_the_same(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right, wrong, revoked, unknown or malformed: one read and one comparison of two hashes."""
+    compared = []
+
+    def compare(a: str, b: str) -> bool:
+        compared.append((len(a), len(b)))
+        return real(a, b)
+
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    TABLE.reads.clear()
+    key = KeyStore(TABLE, "keys").authenticate(token)
+    assert len(TABLE.reads) == 1
+    assert compared == [(64, 64)]
+    assert (key == KEY) == (token == TOKEN)
+    assert key is None or token == TOKEN
+
+
+@settings(max_examples=50)
+@given(st.text() | st.from_regex(r"rk_[a-z0-9]{16}_[a-f0-9]{64}", fullmatch=True))
+def test_no_other_token_opens(token: str) -> None:
+    """Nothing but the token itself is accepted."""
+    assert KeyStore(TABLE, "keys").authenticate(token) is None or token == TOKEN
+
+
+@given(st.text(max_size=70))
+def test_owners_fit_keys_and_paths(owner: str) -> None:
+    """An owner holds nothing that separates parts of a table key or of an object's key."""
+    if OWNER.fullmatch(owner):
+        assert not set(owner) & set("#/_. %\n")
+
+
+def test_list(store: KeyStore) -> None:
+    """Every key is listed, without a trace of its secret."""
+    token, key = store.create(owner="ana", note="one")
+    _, other = store.create(owner="ben", scopes=SCOPES[:1])
+    listed = sorted(store.list(), key=lambda k: k.owner)
+    assert listed == [key, other]
+    assert token.rpartition("_")[2] not in str(listed)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import Unavailable
+from core.webhooks.deliveries.queue import Message, WebhooksQueue
+from tests.unit.core.webhooks.rows import FakeSqs, delivery
+
+texts = st.text(min_size=1, max_size=10)
+messages = st.builds(
+    Message,
+    delivery_id=texts,
+    owner=texts,
+    endpoint_id=texts,
+    lane=texts,
+    attempts=st.integers(0, 20),
+    queued_at=st.integers(0, 2**40),
+    manual=st.booleans(),
+    probe=st.booleans(),
+    follows=st.none() | texts,
+    slot=st.none() | st.floats(0, 1e12),
+)
+
+
+@given(messages)
+def test_round_trip(message: Message) -> None:
+    """A message is read as it was written, a first attempt and one at second 0 too."""
+    assert Message.parse(message.body) == message
+
+
+def test_short() -> None:
+    """What is not the case is left out, and zero is not left out."""
+    assert json.loads(Message.of(delivery(owner="ana")).body).keys() == {
+        "delivery_id",
+        "owner",
+        "endpoint_id",
+        "lane",
+        "attempts",
+        "queued_at",
+    }
+
+
+def test_what_a_delivery_says() -> None:
+    """A message names the delivery's attempt, lane and age, and what the caller adds."""
+    subject = delivery(attempts=3, queued_at=7)
+    message = Message.of(subject, probe=True, follows="dlv_1")
+    assert (message.delivery_id, message.attempts, message.queued_at) == (subject.delivery_id, 3, 7)
+    assert (message.lane, message.probe, message.follows) == (subject.lane, True, "dlv_1")
+
+
+def test_group() -> None:
+    """Lanes of one owner are apart, so are owners, and the longest is short enough for SQS."""
+    subject = delivery(owner="o" * 64)
+    groups = [
+        Message.of(each).group
+        for each in (subject, delivery(owner="ben"), delivery(endpoint_id="default", url="https://a.example"))
+    ]
+    assert len(set(groups)) == 3
+    assert all(len(group) <= 128 for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"), [(0, 0), (0.1, 1), (5.7, 6), (-3, 0), (899.1, 900), (900, 900), (5000, 900)]
+)
+def test_delay(delay: float, seconds: int) -> None:
+    """A delay is in whole seconds, never too short, and never one that SQS refuses."""
+    sqs = FakeSqs()
+    WebhooksQueue(sqs, "url").send(Message.of(delivery()), delay=delay)
+    assert sqs.delays == [seconds]
+
+
+@given(st.integers(0, 35))
+def test_any_number(count: int) -> None:
+    """Any number of messages goes out, ten at a time, each once and in its group."""
+    sqs = FakeSqs()
+    sent = [Message.of(delivery(), slot=float(number)) for number in range(count)]
+    WebhooksQueue(sqs, "url").send_all(iter(sent))
+    assert sqs.messages == sent
+    assert all(len(batch) <= 10 for batch in sqs.batches)
+    assert len(sqs.batches) == -(-count // 10)
+    assert sqs.groups == [message.group for message in sent]
+
+
+def test_partly_refused() -> None:
+    """What SQS refuses is reported, and keeps none of the others back."""
+    sqs = FakeSqs(refused={3, 14})
+    sent = [Message.of(delivery(), slot=float(number)) for number in range(25)]
+    with pytest.raises(Unavailable, match="2"):
+        WebhooksQueue(sqs, "url").send_all(sent)
+    assert sqs.messages == [message for number, message in enumerate(sent) if number not in (3, 14)]
+
+
+def test_a_newer_message() -> None:
+    """A message with a field that this version does not know is an error, not a guess."""
+    body: dict[str, Any] = json.loads(Message.of(delivery()).body)
+    with pytest.raises(TypeError):
+        Message.parse(json.dumps(body | {"later": 1}))

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from core import events
+from core.jobs import JobStore, begin, cancel
+from jobs.reaper import handler as module
+from jobs.reaper.handler import handler
+from kinds.document.kind import DOCUMENT
+from tests.support.calls import Calls
+from tests.support.clock import Clock
+from tests.unit.examples import job
+
+DEAD = ("INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL")
+
+
+class Queues:
+    """The two queues of dead messages."""
+
+    def __init__(self, client: Any, urls: dict[str, str]) -> None:
+        self.client, self.urls = client, urls
+
+    def put(self, name: str, message: dict[str, Any]) -> None:
+        self.put_text(name, json.dumps(message))
+
+    def put_text(self, name: str, body: str) -> None:
+        self.client.send_message(QueueUrl=self.urls[name], MessageBody=body)
+
+    def left(self, name: str) -> int:
+        """How many messages are there, hidden ones included."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.client.get_queue_attributes(QueueUrl=self.urls[name], AttributeNames=names)["Attributes"]
+        return sum(int(found[name]) for name in names)
+
+
+@pytest.fixture
+def queues(
+    environment: dict[str, str], cached_clients: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> Queues:
+    client = cached_clients("sqs")
+    urls = {name: client.create_queue(QueueName=name)["QueueUrl"] for name in DEAD}
+    for name, url in urls.items():
+        monkeypatch.setenv(name, url)
+    return Queues(client, urls)
+
+
+@pytest.fixture
+def calls(queues: Queues) -> Iterator[Calls]:
+    calls = Calls(Clock())
+    calls.answers["stepfunctions:SendTaskFailure"] = lambda params: {}
+    with calls.intercepted():
+        yield calls
+
+
+@pytest.fixture
+def store(calls: Calls, jobs_table: str) -> JobStore:
+    return module.dependencies().jobs
+
+
+def sweep() -> None:
+    handler({}, None)
+
+
+def test_deadlines(store: JobStore) -> None:
+    """Open jobs whose deadline has passed end with that reason, queued or running; others are left alone."""
+    past, future = events.timestamp(time.time() - 1), events.timestamp(time.time() + 60)
+    queued, running, early = (
+        store.submit(DOCUMENT, job(at=time.time(), deadline=d)).job.job_id for d in (past, past, future)
+    )
+    store.apply(running, begin(DOCUMENT, stage="chunk", lease="x"))
+    sweep()
+    sweep()
+    for job_id in (queued, running):
+        ended = store.get(job_id)
+        assert ended.error is not None
+        assert (ended.status, ended.error["code"]) == ("failed", "deadline_exceeded")
+    assert store.get(early).status == "queued"
+
+
+def test_one_that_cannot_be_ended_keeps_no_other_waiting(store: JobStore, calls: Calls) -> None:
+    """A job that cannot be ended now is ended by a later sweep, and the others by this one."""
+    past = events.timestamp(time.time() - 1)
+    made = [store.submit(DOCUMENT, job(at=time.time(), deadline=past)).job.job_id for _ in range(3)]
+    calls.fail("dynamodb", "TransactWriteItems", "InternalServerError")
+    sweep()
+    assert sorted(store.get(job_id).status for job_id in made) == ["failed", "failed", "queued"]
+    sweep()
+    assert {store.get(job_id).status for job_id in made} == {"failed"}
+
+
+def test_a_job_that_was_never_started(store: JobStore, queues: Queues) -> None:
+    """A job whose start failed too often ends with a reason, and its message is done with."""
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
+    queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": "job_gone"})
+    sweep()
+    ended = store.get(job_id)
+    assert ended.error is not None
+    assert ended.error["code"] == "not_started"
+    assert queues.left("INDEXING_DLQ_URL") == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"event": "document.canceled", "job_id": "job_1"},
+        {"event": "document.deleted", "owner": "ana", "document_id": "d", "version": "v"},
+    ],
+)
+def test_cleaning_that_failed(store: JobStore, queues: Queues, message: dict[str, Any]) -> None:
+    """A clean-up that failed too often stays, for an operator to send it on its way again."""
+    queues.put("INDEXING_DLQ_URL", message)
+    sweep()
+    assert queues.left("INDEXING_DLQ_URL") == 1
+
+
+def test_a_batch_that_was_never_embedded(store: JobStore, queues: Queues, calls: Calls) -> None:
+    """The state machine is told of a dead batch, in the form in which it hears of errors."""
+    queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
+    sweep()
+    (told,) = (call.params for call in calls.log if call.operation == "SendTaskFailure")
+    assert (told["taskToken"], told["error"]) == ("t" * 20, "Unavailable")
+    assert json.loads(told["cause"])["errorType"] == "Unavailable"
+    assert queues.left("EMBEDDING_DLQ_URL") == 0
+
+
+@pytest.mark.parametrize("hops", [{}, {"hops": 3}])
+def test_a_job_that_no_worker_could_do(
+    store: JobStore, queues: Queues, calls: Calls, hops: dict[str, int]
+) -> None:
+    """A dead message of a job itself ends the job, since nobody else would; no state machine is told."""
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    queues.put("EMBEDDING_DLQ_URL", {"job_id": job_id, **hops})
+    queues.put("EMBEDDING_DLQ_URL", {"job_id": "job_gone", **hops})
+    sweep()
+    ended = store.get(job_id)
+    assert ended.error is not None
+    assert (ended.status, ended.error["code"]) == ("failed", "attempts_exhausted")
+    assert [call for call in calls.log if call.operation == "SendTaskFailure"] == []
+    assert queues.left("EMBEDDING_DLQ_URL") == 0
+
+
+def test_a_dead_message_of_a_job_that_has_ended(store: JobStore, queues: Queues) -> None:
+    """A job that ended all the same stays as it is."""
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    store.apply(job_id, cancel)
+    queues.put("EMBEDDING_DLQ_URL", {"job_id": job_id})
+    queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
+    sweep()
+    assert store.get(job_id).status == "canceled"
+    assert (queues.left("EMBEDDING_DLQ_URL"), queues.left("INDEXING_DLQ_URL")) == (0, 0)
+
+
+@pytest.mark.parametrize(("code", "left"), [("TaskTimedOut", 0), ("InvalidToken", 0), ("InternalError", 1)])
+def test_tokens(store: JobStore, queues: Queues, calls: Calls, code: str, left: int) -> None:
+    """A token that nobody waits for is done with; one that could not be answered now stays."""
+    queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
+    calls.fail("*", "SendTaskFailure", code)
+    sweep()
+    assert queues.left("EMBEDDING_DLQ_URL") == left
+
+
+def test_a_message_that_nobody_understands(store: JobStore, queues: Queues) -> None:
+    """A message that cannot be read stays, and keeps none behind it from being seen to, nor another queue."""
+    job_ids = [store.submit(DOCUMENT, job(at=time.time())).job.job_id for _ in range(2)]
+    for body in ("{", "[]", '{"nonsense": 1}'):
+        queues.put_text("INDEXING_DLQ_URL", body)
+        queues.put_text("EMBEDDING_DLQ_URL", body)
+    for job_id in job_ids:
+        queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
+    queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
+    sweep()
+    assert {store.get(job_id).status for job_id in job_ids} == {"failed"}
+    assert [queues.left(name) for name in DEAD] == [3, 3]
+
+
+@pytest.mark.parametrize("failing", ["INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL"])
+def test_a_queue_that_cannot_be_read(store: JobStore, queues: Queues, calls: Calls, failing: str) -> None:
+    """One queue that gives nothing keeps neither the other nor the deadlines waiting."""
+    past = events.timestamp(time.time() - 1)
+    overdue = store.submit(DOCUMENT, job(at=time.time(), deadline=past)).job.job_id
+    unstarted = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": unstarted})
+    queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
+    url = queues.urls[failing]
+    calls.fail("sqs", "ReceiveMessage", "InternalError", when=lambda call: call.params["QueueUrl"] == url)
+    sweep()
+    assert store.get(overdue).status == "failed"
+    assert [queues.left(name) for name in DEAD] == [int(name == failing) for name in DEAD]

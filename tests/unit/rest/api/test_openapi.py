@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rest.api.openapi import document
+from tests.unit.http_calls import Answer
+
+pytestmark = pytest.mark.usefixtures("environment", "secrets_key")
+Api = Callable[..., Answer]
+ROUTES = {
+    ("post", "/jobs"),
+    ("get", "/jobs"),
+    ("get", "/jobs/{job_id}"),
+    ("get", "/jobs/{job_id}/events"),
+    ("get", "/jobs/{job_id}/status"),
+    ("get", "/follow/{token}/events"),
+    ("get", "/follow/{token}/status"),
+    ("post", "/jobs/{job_id}/cancel"),
+    ("post", "/jobs/{job_id}/retry"),
+    ("post", "/live/tickets"),
+    ("post", "/uploads"),
+    ("post", "/uploads/{upload_id}/complete"),
+    ("delete", "/uploads/{upload_id}"),
+    ("get", "/documents"),
+    ("get", "/documents/{document_id}"),
+    ("delete", "/documents/{document_id}"),
+    ("post", "/search"),
+    ("post", "/webhooks"),
+    ("get", "/webhooks"),
+    ("get", "/webhooks/events"),
+    ("get", "/webhooks/{webhook_id}"),
+    ("patch", "/webhooks/{webhook_id}"),
+    ("delete", "/webhooks/{webhook_id}"),
+    ("post", "/webhooks/{webhook_id}/rotate-secret"),
+    ("get", "/webhooks/{webhook_id}/public-key"),
+    ("post", "/webhooks/{webhook_id}/test"),
+    ("post", "/webhooks/{webhook_id}/recover"),
+    ("post", "/webhooks/{webhook_id}/replay"),
+    ("get", "/webhooks/{webhook_id}/deliveries"),
+    ("get", "/deliveries/{delivery_id}"),
+    ("post", "/deliveries/{delivery_id}/redeliver"),
+}
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document()["paths"].items():
+        for method, operation in item.items():
+            yield method, path, operation
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for part in value.values():
+            yield from references(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from references(part)
+
+
+def test_routes() -> None:
+    """Every route is described, also those that other functions answer, and no other."""
+    assert {(method, path) for method, path, _ in operations()} == ROUTES
+
+
+def test_form() -> None:
+    """The document is OpenAPI 3.1 as to its outline: a title, a version, and answers for each operation."""
+    described = document()
+    assert described["openapi"].startswith("3.1")
+    assert described["info"]["title"] == "Recado"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", described["info"]["version"])
+    identifiers = [operation["operationId"] for _, _, operation in operations()]
+    assert len(set(identifiers)) == len(identifiers)
+    for _, _, operation in operations():
+        assert operation["summary"]
+        assert operation["tags"]
+        assert all(re.fullmatch(r"[1-5]\d\d", status) for status in operation["responses"])
+        assert all(answer["description"] for answer in operation["responses"].values())
+
+
+def test_references_lead_somewhere() -> None:
+    """What is referred to is in the document."""
+    described = document()
+    found = set(references(described))
+    assert found
+    for reference in found:
+        place: Any = described
+        for part in reference.removeprefix("#/").split("/"):
+            assert part in place, reference
+            place = place[part]
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(ROUTES))
+def test_path_parameters(method: str, path: str) -> None:
+    """Each parameter of a path is declared, once and as required."""
+    operation = document()["paths"][path][method]
+    declared = [p["name"] for p in operation.get("parameters", []) if p["in"] == "path" and p["required"]]
+    assert declared == re.findall(r"{(\w+)}", path)
+
+
+def test_key() -> None:
+    """Every operation asks for a bearer key, but those whose path has a token instead."""
+    described = document()
+    assert described["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
+    assert described["security"] == [{"key": []}]
+    keyless = {path: operation["security"] for _, path, operation in operations() if "security" in operation}
+    assert keyless == {"/follow/{token}/events": [], "/follow/{token}/status": []}
+
+
+def test_errors_are_problems() -> None:
+    """A 422, like a missing key or scope, is described as the problem document that it is."""
+    reference = {"$ref": "#/components/schemas/Problem"}
+    for _, path, operation in operations():
+        problems = {status for status in operation["responses"] if status.startswith("4")}
+        assert problems == ({"403", "422"} if path.startswith("/follow/") else {"401", "403", "422"})
+        for status in problems:
+            assert operation["responses"][status]["content"] == {"application/problem+json": {"schema": reference}}
+    assert set(document()["components"]["schemas"]["Problem"]["properties"]) == {
+        "type",
+        "title",
+        "status",
+        "detail",
+        "field",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("post", "/webhooks", "201"),
+        ("patch", "/webhooks/{webhook_id}", "200"),
+        ("delete", "/webhooks/{webhook_id}", "204"),
+        ("post", "/webhooks/{webhook_id}/recover", "202"),
+        ("post", "/webhooks/{webhook_id}/replay", "202"),
+        ("post", "/deliveries/{delivery_id}/redeliver", "202"),
+        ("post", "/jobs", "202"),
+        ("post", "/jobs/{job_id}/retry", "202"),
+        ("post", "/uploads", "201"),
+        ("post", "/uploads/{upload_id}/complete", "200"),
+        ("delete", "/uploads/{upload_id}", "204"),
+        ("delete", "/documents/{document_id}", "204"),
+        ("get", "/jobs/{job_id}/status", "200"),
+        ("post", "/search", "200"),
+    ],
+)
+def test_success(method: str, path: str, status: str) -> None:
+    """An operation's success is described under the status that it answers."""
+    described = document()["paths"][path][method]["responses"]
+    assert [code for code in described if code.startswith("2")] == [status]
+
+
+@pytest.mark.parametrize("root", ["/jobs/{job_id}", "/follow/{token}"])
+def test_what_following_answers(root: str) -> None:
+    """A status may be known already (304); a log is a model, and a stream of it may be over (204)."""
+    status, log = (document()["paths"][f"{root}/{name}"]["get"]["responses"] for name in ("status", "events"))
+    assert {code for code in status if code[0] in "23"} == {"200", "304"}
+    assert {code for code in log if code[0] in "23"} == {"200", "204"}
+    for answer, model in ((status, "JobStatus"), (log, "EventLog")):
+        schema = answer["200"]["content"]["application/json"]["schema"]
+        assert schema["$ref"].rpartition("/")[2] == model
+
+
+def test_a_ping_has_two_ends() -> None:
+    """A test of an endpoint answers the delivery, or where it will be, each under its status and model."""
+    described = document()["paths"]["/webhooks/{webhook_id}/test"]["post"]["responses"]
+    models = {
+        status: answer["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for status, answer in described.items()
+        if status.startswith("2")
+    }
+    assert models == {"200": "DeliveryView", "202": "PingPending"}
+
+
+def test_what_may_be_left_out_but_not_be_null() -> None:
+    """A change of an endpoint needs no field, and only three of them may be null, which clears them."""
+    described = document()["components"]["schemas"]["WebhookPatch"]
+    assert "required" not in described
+    nullable = {
+        name for name, field in described["properties"].items() if {"type": "null"} in field.get("anyOf", [])
+    }
+    assert nullable == {"filter", "headers", "rate_limit"}
+    assert not [field for field in described["properties"].values() if "default" in field and "anyOf" not in field]
+
+
+def test_bodies() -> None:
+    """What a request holds is described field by field, and a field of another name is not allowed."""
+    described = document()
+    request = described["components"]["schemas"]["DocumentJob"]
+    assert request["required"] == ["kind", "input"]
+    assert request["additionalProperties"] is False
+    assert set(request["properties"]) == {"kind", "input", "webhook_url", "webhook_events", "metadata"}
+    content = described["paths"]["/jobs"]["post"]["requestBody"]["content"]
+    assert "#/components/schemas/DocumentJob" in references(content["application/json"]["schema"])
+
+
+def test_served(api: Api) -> None:
+    """Anybody may read the document and the page that shows it."""
+    served = api("GET", "/openapi.json", owner=None)
+    assert (served.status, served.json) == (200, document())
+    page = api("GET", "/docs", owner=None)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "/jobs/{job_id}/status" in page.body
+
+
+def test_the_page_needs_nobody_else(api: Api) -> None:
+    """The page loads nothing from another host, and no description can end its script."""
+    page = api("GET", "/docs", owner=None).body
+    assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)\s*=\s*[\"']?https?:", page)

@@ -1,0 +1,71 @@
+"""rest.api.requests: the body of POST /jobs"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from core.jobs import Kind
+from kinds import KINDS
+from kinds.document.kind import DOCUMENT, DocumentInput
+from rest.api.requests import any_job, request_model
+from tests.unit.examples import EchoInput, echo_kind
+
+ECHO, FINE_TUNE = echo_kind(), echo_kind(name="fine_tune")
+
+
+def by_name(*kinds: Kind) -> dict[str, Kind]:
+    return {kind.name: kind for kind in kinds}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(ECHO, "EchoJob"), (FINE_TUNE, "FineTuneJob"), (DOCUMENT, "DocumentJob")]
+)
+def test_a_model_for_each_kind(kind: Kind, name: str) -> None:
+    """A kind's request is named after it, says what its input says, and knows the events of the kind."""
+    model = request_model(kind)
+    assert (model.__name__, model.__doc__, model.event_names) == (name, kind.input.__doc__, kind.names)
+    request = model(kind=kind.name, input=dict(kind.example))
+    assert (request.kind, request.input) == (kind.name, kind.input(**kind.example))
+    assert (request.webhook_url, request.webhook_events, request.metadata) == (None, None, {})
+
+
+@pytest.mark.parametrize("other", ["document", "Echo", "", None, 1])
+def test_another_name(other: Any) -> None:
+    """A kind's request is of that kind alone."""
+    with pytest.raises(ValidationError):
+        request_model(ECHO)(kind=other, input={"text": "x"})
+
+
+def test_models_do_not_share_their_events() -> None:
+    """Each request takes the events of its own kind."""
+    first, second = request_model(ECHO), request_model(FINE_TUNE)
+    hook = {"input": {"text": "x"}, "webhook_url": "https://example.com"}
+    assert first(kind="echo", webhook_events=["echo.said"], **hook).webhook_events == ["echo.said"]
+    with pytest.raises(ValidationError, match="choose from fine_tune"):
+        second(kind="fine_tune", webhook_events=["echo.said"], **hook)
+
+
+def test_one_kind() -> None:
+    """Of one kind the body is its model, and no name leads to it."""
+    model, names = any_job(by_name(ECHO))
+    assert (model.__name__, names) == ("EchoJob", ())
+
+
+def test_several_kinds() -> None:
+    """Of several, `kind` tells which it is, whatever else is in the body; the names are those that can be sent."""
+    union, names = any_job(by_name(DOCUMENT, ECHO, FINE_TUNE))
+    assert names == ("document", "echo", "fine_tune")
+    body: TypeAdapter[Any] = TypeAdapter(union)
+    for kind, model in ((ECHO, EchoInput), (FINE_TUNE, EchoInput), (DOCUMENT, DocumentInput)):
+        request = body.validate_python({"kind": kind.name, "input": {"text": "x"}})
+        assert (request.kind, type(request.input)) == (kind.name, model)
+
+
+def test_what_nobody_submits() -> None:
+    """A kind that is not submitted is none of the models."""
+    _, names = any_job(by_name(*KINDS.values(), ECHO))
+    assert "replay" not in names
+    assert {"document", "echo"} <= set(names)

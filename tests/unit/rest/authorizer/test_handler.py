@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from core.auth import KeyStore
+from rest.authorizer import handler as module
+from rest.authorizer.handler import handler
+
+ARN = "arn:aws:execute-api:eu-west-1:123456789012:api1/v1/GET/jobs/job_1"
+
+
+@pytest.fixture
+def store(environment: dict[str, str], keys_table: str) -> KeyStore:
+    return module.key_store()
+
+
+def ask(authorization: str | None, name: str = "Authorization") -> dict[str, Any]:
+    headers = {} if authorization is None else {name: authorization}
+    return handler({"type": "REQUEST", "methodArn": ARN, "headers": headers}, None)
+
+
+def test_allow(store: KeyStore) -> None:
+    """A valid key allows the whole stage, since the answer is kept for other routes, and no other stage."""
+    token, key = store.create(owner="ana", scopes=("jobs:read", "search"))
+    assert ask(f"Bearer {token}") == {
+        "principalId": "ana",
+        "policyDocument": {
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Action": "execute-api:Invoke",
+                    "Effect": "Allow",
+                    "Resource": "arn:aws:execute-api:eu-west-1:123456789012:api1/v1/*",
+                }
+            ],
+        },
+        "context": {"owner": "ana", "scopes": "jobs:read search", "key_id": key.key_id},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("authorization", "Bearer {}"), ("AUTHORIZATION", "bearer {}"), ("Authorization", "BEARER  {} ")],
+)
+def test_forms(store: KeyStore, name: str, form: str) -> None:
+    """Header names and the scheme are read without regard to case, as HTTP has them."""
+    token, _ = store.create(owner="ana")
+    assert ask(form.format(token), name)["principalId"] == "ana"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "{}",
+        "Basic {}",
+        "Token {}",
+        "Bearer{}",
+        "Bearer {}x",
+        "Bearer {} {}",
+        "Bearer rk_1",
+    ],
+)
+def test_unauthorized(store: KeyStore, form: str | None) -> None:
+    """Whatever is wrong with the header, the gateway is told exactly what it makes a 401 of."""
+    token, _ = store.create(owner="ana")
+    with pytest.raises(Exception, match=r"^Unauthorized$"):
+        ask(form and form.format(token, token))
+
+
+def test_reasons_look_alike(store: KeyStore, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """Revoked, unknown and malformed keys get one and the same answer, and no secret is logged."""
+    token, key = store.create(owner="ana")
+    store.revoke(key.key_id)
+    answers = set()
+    for wrong in (token, f"rk_{'f' * 16}_{'f' * 64}", "rk_nonsense"):
+        with pytest.raises(Exception) as caught:  # noqa: PT011 the type is part of what is compared
+            ask(f"Bearer {wrong}")
+        answers.add((type(caught.value), str(caught.value)))
+    assert answers == {(Exception, "Unauthorized")}
+    assert token.rpartition("_")[2] not in str(logged())
+
+
+def test_no_headers(store: KeyStore) -> None:
+    """A request without any header is unauthorized, not an error of ours."""
+    with pytest.raises(Exception, match=r"^Unauthorized$"):
+        handler({"methodArn": ARN, "headers": None}, None)

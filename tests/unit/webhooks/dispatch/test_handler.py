@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from core import events
+from core.jobs import begin, complete
+from core.webhooks.deliveries.store import SAFETY_SECONDS
+from kinds.document.kind import DOCUMENT
+from tests.unit.examples import DAY, event, job
+from tests.unit.webhooks.dispatch.conftest import URL, Bench
+from webhooks.dispatch import handler as module
+
+# ── a job's own webhook ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_delivery(bench: Bench) -> None:
+    """A final event becomes a delivery with the event's own bytes, written first and then queued."""
+    subject = bench.canceled(webhook_url=URL)
+    body = bench.bodies(subject)[-1]
+    assert bench.arrive(body) == []
+    delivery = bench.get(body)
+    (queued,) = bench.queued()
+    assert (queued.delivery_id, queued.attempts, queued.manual) == (delivery.delivery_id, 0, False)
+    assert (delivery.body, delivery.url, delivery.owner, delivery.job_id) == (body, URL, "ana", subject.job_id)
+    assert (delivery.sequence, delivery.event) == (3, "document.canceled")
+    assert delivery.job_expires_at == subject.expires_at
+    assert delivery.expires_at == pytest.approx(time.time() + 30 * DAY, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "heard"),
+    [
+        ((), ["document.indexed", "document.failed", "document.canceled"]),
+        (("document.chunked", "document.failed"), ["document.chunked", "document.failed"]),
+    ],
+)
+def test_wanted(wanted: tuple[str, ...], heard: list[str]) -> None:
+    """A webhook is called with the events that its job names, or else with those that end it."""
+    subject = job(webhook_url=URL, webhook_events=wanted)
+    log = [event(name=name, lifecycle=lifecycle(name)) for name in DOCUMENT.names]
+    assert [each.name for each in log if module.is_wanted(each, subject)] == heard
+
+
+def lifecycle(name: str) -> str:
+    return "ended" if name in DOCUMENT.final_names else "progress"
+
+
+@pytest.mark.parametrize("facts", [{"webhook_url": None}, {"webhook_events": ("document.failed",)}])
+def test_not_wanted(bench: Bench, facts: dict[str, Any]) -> None:
+    """A job without a webhook, or with other wishes, is left alone."""
+    body = bench.bodies(bench.canceled(**{"webhook_url": URL} | facts))[-1]
+    assert bench.arrive(body) == []
+    assert (bench.queued(), bench.find(body)) == ([], None)
+
+
+# ── endpoints ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_patterns(bench: Bench) -> None:
+    """Each endpoint gets the events whose names it asked for, of its owner's jobs, and no others."""
+    wanting = {
+        names: bench.endpoint(events=names)
+        for names in (("document.canceled",), ("*.canceled",), ("document.*",), ("*",))
+    }
+    others = [bench.endpoint(events=("document.failed", "replay.*")), bench.endpoint("ben")]
+    body = bench.bodies(bench.canceled())[-1]
+    bench.arrive(body)
+    deliveries = {bench.get(body, endpoint).delivery_id for endpoint in wanting.values()}
+    assert {queued.delivery_id for queued in bench.queued()} == deliveries
+    assert [bench.find(body, other) for other in others] == [None, None]
+
+
+def test_the_default_endpoint(bench: Bench) -> None:
+    """The default endpoint has no events of its own: it gets what jobs name."""
+    _, operation = _with_vault(bench)
+    bench.of.jobs._client.put_item(**operation["Put"])
+    body = bench.bodies(bench.canceled())[-1]
+    bench.arrive(body)
+    assert (bench.queued(), bench.find(body)) == ([], None)
+
+
+def _with_vault(bench: Bench) -> tuple[str, dict[str, Any]]:
+    class Vault:
+        def seal(self, text: str, **context: str) -> bytes:
+            return text.encode()
+
+    bench.of.endpoints._given_vault = Vault()  # type: ignore[assignment]
+    return bench.of.endpoints.draft_default("ana")
+
+
+def test_filter(bench: Bench) -> None:
+    """An endpoint with a filter gets those events whose payloads pass it."""
+    fitting = bench.endpoint(filter={"document_id": ["notes"]})
+    other = bench.endpoint(filter={"document_id": [{"prefix": "x"}]})
+    body = bench.bodies(bench.canceled())[-1]
+    bench.arrive(body)
+    assert [queued.endpoint_id for queued in bench.queued()] == [fitting.endpoint_id]
+    assert bench.find(body, other) is None
+
+
+@pytest.mark.parametrize("format", ["recado", "thin", "cloudevents", "slack"])
+def test_format(bench: Bench, format: str) -> None:
+    """What is sent is rendered once and stored as it is, whatever the endpoint's format is later."""
+    endpoint = bench.endpoint(format=format)
+    body = bench.bodies(bench.canceled())[-1]
+    bench.arrive(body)
+    stored = bench.get(body, endpoint)
+    assert stored.format == format
+    assert (stored.body == body) == (format == "recado")
+    assert json.loads(stored.body)
+    bench.edit(endpoint, format="slack" if format == "recado" else "recado")
+    bench.arrive(body)
+    assert bench.get(body, endpoint) == stored
+
+
+def test_disabled(bench: Bench) -> None:
+    """What a disabled endpoint would have got is kept, to be recovered, and not queued."""
+    endpoint = bench.endpoint(enabled=False, disabled_reason="gone")
+    body = bench.bodies(bench.canceled())[-1]
+    bench.arrive(body)
+    found = bench.get(body, endpoint)
+    assert (found.status, found.reason, found.body) == ("discarded", "disabled", body)
+    assert bench.queued() == []
+
+
+def test_many_endpoints(bench: Bench) -> None:
+    """An owner may have more endpoints than a transaction has actions: each gets its delivery, queued once."""
+    endpoints = [bench.endpoint() for _ in range(104)]
+    body = bench.bodies(bench.canceled(webhook_url=URL))[-1]
+    bench.queued()
+    assert bench.arrive(body) == []
+    expected = {bench.get(body, endpoint).delivery_id for endpoint in endpoints} | {bench.get(body).delivery_id}
+    queued = [message.delivery_id for message in bench.queued()]
+    assert (set(queued), len(queued)) == (expected, 105)
+
+
+def test_an_event_that_comes_twice(bench: Bench) -> None:
+    """Only what still waits for its first attempt is queued again."""
+    waiting, sent, retried, in_hand = (bench.endpoint() for _ in range(4))
+    body = bench.bodies(bench.canceled())[-1]
+    bench.arrive(body)
+    store = bench.of.deliveries
+    bench.end(bench.get(body, sent), well=True)
+    bench.end(bench.get(body, retried))
+    assert store.claim(bench.get(body, in_hand).delivery_id, attempts=0)
+    bench.queued()
+    bench.arrive(body)
+    assert [queued.endpoint_id for queued in bench.queued()] == [waiting.endpoint_id]
+
+
+@pytest.mark.parametrize("failing", ["SendMessageBatch", "PutItem", "Query"])
+def test_a_failure(bench: Bench, failing: str) -> None:
+    """An event that could not be dispatched comes again, and then all is written and queued."""
+    endpoints = [bench.endpoint() for _ in range(12)]
+    body = bench.bodies(bench.canceled())[-1]
+    bench.calls.fail("*", failing, "InternalError")
+    assert bench.arrive(body) == [0]
+    bench.queued()
+    assert bench.arrive(body, receives=2) == []
+    assert {queued.endpoint_id for queued in bench.queued()} == {each.endpoint_id for each in endpoints}
+
+
+def test_partly_queued(bench: Bench) -> None:
+    """Where SQS refuses some of a batch the event comes again; all that were taken are sent once all the same."""
+    endpoints = [bench.endpoint() for _ in range(12)]
+    body = bench.bodies(bench.canceled())[-1]
+    failed = {"Id": "3", "Code": "InternalError", "SenderFault": False}
+    bench.calls.answers["sqs:SendMessageBatch"] = lambda params: {"Successful": [], "Failed": [failed]}
+    assert bench.arrive(body) == [0]
+    assert len(bench.queued()) == 12
+    bench.calls.answers.clear()
+    assert bench.arrive(body, receives=2) == []
+    assert len(bench.queued()) == len(endpoints)
+
+
+def test_written_and_never_queued(bench: Bench) -> None:
+    """What was written and never queued is in the index of what is due."""
+    endpoint = bench.endpoint()
+    body = bench.bodies(bench.canceled())[-1]
+    bench.calls.fail("sqs", "SendMessageBatch", "InternalError")
+    bench.arrive(body)
+    bench.clock.advance(SAFETY_SECONDS + 1)
+    due = [entry["pk"] for shard in range(16) for entry in bench.of.deliveries.due(shard)]
+    assert due == [f"DELIVERY#{bench.get(body, endpoint).delivery_id}"]
+
+
+def test_expired_job(bench: Bench) -> None:
+    """An event of a job that is gone is done."""
+    bench.endpoint()
+    gone = {"event": "document.indexed", "job_id": "job_gone", "event_id": "evt_1", "timestamp": "", "sequence": 5}
+    assert bench.arrive(events.encode(gone)) == []
+    assert bench.queued() == []
+
+
+def test_lengths_are_learned(bench: Bench) -> None:
+    """The event that completes a job teaches how long such jobs take; no other event of any job does."""
+    done, gone = bench.job(), bench.canceled()
+    bench.of.jobs.apply(done.job_id, begin(DOCUMENT, stage="validate", lease="x"))
+    bench.clock.advance(600)
+    bench.of.jobs.apply(done.job_id, complete(DOCUMENT, lease="x", result={}))
+    *before, last = bench.bodies(done)
+    assert bench.arrive(*before, *bench.bodies(gone)) == []
+    assert bench.of.jobs.history("ana", "document").seconds == ()
+    assert bench.arrive(last) == []
+    assert bench.of.jobs.history("ana", "document").seconds == (pytest.approx(600, abs=1),)
+
+
+def test_a_batch(bench: Bench) -> None:
+    """One message that fails keeps none of the others back."""
+    bench.endpoint()
+    body = bench.bodies(bench.canceled())[-1]
+    assert bench.arrive("{", body) == [0]
+    assert len(bench.queued()) == 1
+
+
+# ── the owner's own events ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_ping(bench: Bench, enabled: bool) -> None:
+    """A test goes to the endpoint that is tested, whatever its state and wishes, once; and to no other."""
+    endpoint, _ = bench.endpoint(enabled=enabled, events=("document.failed",)), bench.endpoint()
+    body = bench.owner_event("ping", endpoint_id=endpoint.endpoint_id)
+    assert bench.arrive(body) == []
+    (queued,) = bench.queued()
+    assert (queued.endpoint_id, queued.manual) == (endpoint.endpoint_id, True)
+    found = bench.get(body, endpoint)
+    assert (found.status, found.single, found.job_id, found.sequence) == ("pending", True, None, None)
+
+
+def test_ping_of_what_is_gone(bench: Bench) -> None:
+    """A test of an endpoint that was deleted meanwhile is done."""
+    assert bench.arrive(bench.owner_event("ping", endpoint_id="wh_01JDXQ3V8N2M4K6H8G0F2E4D6C")) == []
+    assert bench.queued() == []
+
+
+def test_endpoint_disabled(bench: Bench) -> None:
+    """The owner's other endpoints are told that one was disabled, ordered ones too; itself is not."""
+    disabled, other = bench.endpoint(enabled=False), bench.endpoint(events=("endpoint.*",))
+    ordered = bench.endpoint(ordered=True)
+    body = bench.owner_event("endpoint.disabled", endpoint_id=disabled.endpoint_id, reason="gone")
+    assert bench.arrive(body) == []
+    assert [queued.endpoint_id for queued in bench.queued()] == [other.endpoint_id, ordered.endpoint_id]
+    assert bench.find(body, disabled) is None

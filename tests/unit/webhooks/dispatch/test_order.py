@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core import events, ids
+from core.aws import clients
+from core.jobs import Job
+from core.jobs.machine import report_progress
+from core.webhooks.deliveries.after_attempt import Aftermath
+from core.webhooks.deliveries.queue import Message
+from core.webhooks.deliveries.store import Delivery, delivery_id
+from core.webhooks.endpoints import patterns
+from core.webhooks.endpoints.store import Endpoint, Key
+from kinds.document.kind import DOCUMENT
+from tests.unit.conftest import ENVIRONMENT
+from tests.unit.core.jobs.memory_table import MemoryTable
+from tests.unit.core.webhooks.rows import FakeSqs, attempt, failure
+from tests.unit.examples import job
+from tests.unit.webhooks.dispatch.conftest import Bench, attributes
+from webhooks.dispatch.dependencies import Dependencies, dependencies
+from webhooks.dispatch.handler import handler
+
+
+class World:
+    """Dispatch and senders over one table in memory. Messages wait in `sqs` until a test hands them over."""
+
+    def __init__(self, wanted: tuple[str, ...], count: int) -> None:
+        self.sqs = FakeSqs()
+        self.wanted = wanted
+        self.endpoint = Endpoint(
+            endpoint_id=ids.new("wh"),
+            owner="ana",
+            keys=(Key(sealed=b""),),
+            created_at=events.timestamp(0),
+            updated_at=events.timestamp(0),
+            url="https://example.com",
+            events=wanted,
+            ordered=True,
+        )
+        self.of.endpoints.create(self.endpoint)
+        self.job: Job = self.of.jobs.submit(DOCUMENT, job(at=4e9)).job
+        for done in range(count):
+            self.of.jobs.apply(self.job.job_id, report_progress(done, count))
+        self.log = list(self.of.jobs.log(self.job.job_id))
+        self.aftermath = Aftermath(self.of.jobs, self.of.deliveries, self.of.queue)
+        self.ended: list[int] = []
+
+    @property
+    def of(self) -> Dependencies:
+        return dependencies()
+
+    def arrive(self, place: int) -> None:
+        body = self.log[place % len(self.log)].body
+        record = {"messageId": "m", "body": body, "attributes": {"ApproximateReceiveCount": "1"}}
+        record["messageAttributes"] = attributes(body)
+        assert handler({"Records": [record]}, None) == {"batchItemFailures": []}
+
+    def deliveries(self) -> list[tuple[int, Delivery | None]]:
+        """Those of the events that are wanted, by their place in the log."""
+        wanted = [event for event in self.log if patterns.matches(self.wanted, event)]
+        store, endpoint_id = self.of.deliveries, self.endpoint.endpoint_id
+        return [(int(e.sequence or 0), store.get(delivery_id(e.event_id, endpoint_id))) for e in wanted]
+
+    def send(self, place: int, outcome: str) -> None:
+        """What the sender does with one of the messages that wait."""
+        if not self.sqs.messages:
+            return
+        message: Message = self.sqs.messages.pop(place % len(self.sqs.messages))
+        store = self.of.deliveries
+        former = store.get(message.follows) if message.follows else None
+        if former and former.is_open:
+            return
+        claim = store.claim(message.delivery_id, attempts=message.attempts)
+        if claim is None:
+            return
+        earlier = [each for sequence, each in self.deliveries() if sequence < int(claim.sequence or 0)]
+        assert all(each and not each.is_open for each in earlier), "sent out of turn"
+        made = attempt if outcome == "ok" else failure
+        done = store.record(claim, made(claim.attempts + 1), wait=0 if outcome == "again" else None)
+        assert done is not None
+        if not done.is_open:
+            self.ended.append(int(done.sequence or 0))
+        self.aftermath.follow_up(done)
+
+
+@contextmanager
+def world(wanted: tuple[str, ...], count: int) -> Iterator[World]:
+    table = MemoryTable()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        patch.setattr(clients, "dynamodb", lambda: table)
+        dependencies.cache_clear()
+        sqs = FakeSqs()
+        patch.setattr(clients, "client", lambda service: sqs)
+        made = World(wanted, count)
+        made.sqs = sqs
+        yield made
+    dependencies.cache_clear()
+
+
+steps = st.one_of(
+    st.tuples(st.just("arrive"), st.integers(0, 20), st.just("")),
+    st.tuples(st.just("send"), st.integers(0, 20), st.sampled_from(["ok", "ok", "failed", "again"])),
+)
+wishes = st.sampled_from([("*",), ("document.progressed",), ("document.uploaded", "document.progressed")])
+
+
+@settings(max_examples=150, deadline=None)
+@given(wanted=wishes, count=st.integers(1, 5), script=st.lists(steps, max_size=30), rest=st.randoms())
+def test_any_order(wanted: tuple[str, ...], count: int, script: list[tuple[str, int, str]], rest: Any) -> None:
+    """In whatever order a job's events come, and however often, each is sent, after those before it."""
+    with world(wanted, count) as bench:
+        for action, place, outcome in script:
+            if action == "arrive":
+                bench.arrive(place)
+            else:
+                bench.send(place, outcome)
+        last = list(range(len(bench.log)))
+        rest.shuffle(last)
+        for place in last:
+            bench.arrive(place)
+        while bench.sqs.messages:
+            bench.send(rest.randrange(99), "ok")
+        found = bench.deliveries()
+        assert all(each and not each.is_open for _, each in found)
+        assert bench.ended == sorted(bench.ended) == [sequence for sequence, _ in found]
+
+
+def test_the_last_comes_first(bench: Bench) -> None:
+    """An event that comes before its predecessors brings them along, and only the first of them is queued."""
+    endpoint = bench.endpoint(ordered=True)
+    bodies = bench.bodies(bench.canceled())
+    bench.arrive(bodies[-1])
+    first, second, third = (bench.get(body, endpoint) for body in bodies)
+    assert (first.follows, second.follows, third.follows) == (None, first.delivery_id, second.delivery_id)
+    assert (first.followed_by, second.followed_by, third.followed_by) == (
+        second.delivery_id,
+        third.delivery_id,
+        None,
+    )
+    assert [queued.delivery_id for queued in bench.queued()] == [first.delivery_id]
+
+
+def test_what_is_not_wanted_is_passed_over(bench: Bench) -> None:
+    """The predecessor is the last event before that the endpoint wants, by name and by filter."""
+    endpoint = bench.endpoint(ordered=True, events=("document.uploaded", "document.canceled"))
+    bodies = bench.bodies(bench.canceled())
+    bench.arrive(bodies[-1])
+    assert bench.get(bodies[-1], endpoint).follows == bench.get(bodies[0], endpoint).delivery_id
+    assert bench.find(bodies[1], endpoint) is None
+
+
+def test_what_was_before_the_endpoint(bench: Bench) -> None:
+    """Events from before the endpoint existed are not brought along."""
+    subject = bench.job()
+    bench.clock.advance(1)
+    endpoint = bench.endpoint(ordered=True)
+    bench.progress(subject, 1)
+    first, second = bench.bodies(subject)
+    bench.arrive(second)
+    assert bench.find(first, endpoint) is None
+    assert bench.get(second, endpoint).follows is None
+    assert len(bench.queued()) == 1
+
+
+def test_after_one_that_has_ended(bench: Bench) -> None:
+    """What comes when its predecessor has ended is queued at once."""
+    endpoint = bench.endpoint(ordered=True)
+    first, second, _ = bench.bodies(bench.canceled())
+    bench.arrive(first)
+    bench.end(bench.get(first, endpoint))
+    bench.queued()
+    bench.arrive(second)
+    assert [queued.delivery_id for queued in bench.queued()] == [bench.get(second, endpoint).delivery_id]
+
+
+def test_jobs_do_not_wait_for_each_other(bench: Bench) -> None:
+    """Order is kept within a job."""
+    bench.endpoint(ordered=True)
+    for _ in range(3):
+        bench.arrive(bench.bodies(bench.job())[0])
+    assert len(bench.queued()) == 3
+
+
+def test_a_death_in_the_middle(bench: Bench) -> None:
+    """Wherever writing a chain breaks off, the messages that return or are still to come make it whole."""
+    endpoint = bench.endpoint(ordered=True)
+    for number in range(8):
+        bodies = bench.bodies(bench.canceled())
+        seen = 0
+
+        def nth(call: Any, number: int = number) -> bool:
+            nonlocal seen
+            seen += call.operation in ("PutItem", "UpdateItem", "SendMessageBatch")
+            return seen == number + 1
+
+        with bench.calls.fail("*", "*", "InternalServerError", when=nth):
+            bench.arrive(bodies[-1])
+        bench.queued()
+        assert bench.arrive(bodies[-1], receives=2) == []
+        assert bench.arrive(bodies[1], bodies[0]) == []
+        first, second, third = (bench.get(body, endpoint) for body in bodies)
+        assert (first.followed_by, second.followed_by) == (second.delivery_id, third.delivery_id)
+        assert {queued.delivery_id for queued in bench.queued()} == {first.delivery_id}
+        assert json.loads(third.body) == json.loads(bodies[-1])
