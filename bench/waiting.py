@@ -49,12 +49,12 @@ from recado.cost import Cost  # noqa: E402
 from recado.errors import ConnectionFailed  # noqa: E402
 from recado.models import Job  # noqa: E402
 from tests.conftest import synthesise  # noqa: E402
-from tests.support import memo  # noqa: E402
-from tests.support.cloud import Cloud  # noqa: E402
-from tests.support.functions import short_name  # noqa: E402
+from tests.simulated_cloud.cloud import Cloud  # noqa: E402
+from tests.simulated_cloud.functions import short_name  # noqa: E402
+from tests.simulated_cloud.websocket_api import HandshakeRefused, WebSocket  # noqa: E402
+from tests.support import bedrock, client_cache  # noqa: E402
 from tests.support.receiver import Receiver  # noqa: E402
 from tests.support.service import Service  # noqa: E402
-from tests.support.sockets import Refused, Socket  # noqa: E402
 
 LENGTHS = {"2 s": 2.0, "30 s": 30.0, "5 min": 300.0, "2 h": 7200.0}
 PHASES, SPREAD = 8, 0.2
@@ -286,11 +286,11 @@ class Opener(urllib.request.HTTPSHandler):
         always = {"Accept-Encoding": "identity", "Connection": "close"}
         headers = {**dict(request.header_items()), **always}
         answer = exchange(self._scene, request.get_method(), request.full_url, headers)
-        told = Message()
+        offset = Message()
         for name, value in answer["headers"].items():
-            told[name] = value
+            offset[name] = value
         found = urllib.response.addinfourl(
-            io.BytesIO(answer["content"]), told, request.full_url, answer["status_code"]
+            io.BytesIO(answer["content"]), offset, request.full_url, answer["status_code"]
         )
         found.msg = "OK"
         return found
@@ -299,7 +299,7 @@ class Opener(urllib.request.HTTPSHandler):
 class Line:
     """A WebSocket as the client's own library gives it."""
 
-    def __init__(self, scene: Scene, socket: Socket) -> None:
+    def __init__(self, scene: Scene, socket: WebSocket) -> None:
         self._scene, self._socket = scene, socket
 
     async def receive(self, seconds: float) -> str | None:
@@ -340,7 +340,7 @@ def connecting(scene: Scene) -> Any:
         scene.wire.down += head_bytes("HTTP/1.1 101 Switching Protocols", HANDSHAKE_ANSWER)
         try:
             line = Line(scene, scene.cloud.connect(url))
-        except Refused as refused:
+        except HandshakeRefused as refused:
             raise ConnectionFailed(str(refused)) from refused
         scene.cloud.settle()
         try:
@@ -372,7 +372,7 @@ def virtual(scene: Scene) -> Iterator[None]:
         ):
             stack.enter_context(mock.patch.object(owner, name, stand_in))
         http = stack.enter_context(httpx2.Client(transport=transport(scene)))
-        scene.client = Recado(f"https://{scene.cloud.gateways[0].host}/v1", key, http=http)
+        scene.client = Recado(f"https://{scene.cloud.rest_apis[0].host}/v1", key, http=http)
         yield
 
 
@@ -420,7 +420,7 @@ def remember(scene: Scene, usual: float) -> None:
     job = jobs.get(scene.service.submit())
     for _ in range(KNOWN_JOBS):
         ended = scene.now + usual * scene.chance.uniform(1 - SPREAD, 1 + SPREAD)
-        jobs.learn(
+        jobs.record_duration(
             replace(
                 job,
                 status="completed",
@@ -434,7 +434,7 @@ def remember(scene: Scene, usual: float) -> None:
 
 def schedule(scene: Scene, job_id: str, seconds: float, *, progress: bool) -> None:
     """What happens to the job, and when."""
-    jobs, after = store(scene.cloud), scene.cloud.clock.after
+    jobs, after = store(scene.cloud), scene.cloud.clock.call_later
     outcome = {"document_id": "d", "version": "v", "media_type": "text/plain", "characters": 19, "chunks": 1}
 
     def end() -> None:
@@ -587,8 +587,8 @@ def deployed() -> Iterator[Cloud]:
     """Of the schedules only the pings of WebSockets run: the others are no business of who waits."""
     with tempfile.TemporaryDirectory() as folder:
         synthesise(Path(folder) / "assembly", {})
-        cloud = Cloud(Path(folder) / "assembly", source=ROOT / "lambdas")
-        with memo.installed(), cloud.running():
+        cloud = Cloud(Path(folder) / "assembly", source=ROOT / "lambdas", answers=bedrock.ANSWERS)
+        with client_cache.installed(), cloud.running():
             for rule in cloud.bus.rules:
                 rule.enabled = not rule.every or "Pings" in rule.name
             yield cloud

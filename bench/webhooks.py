@@ -38,7 +38,7 @@ import servers  # noqa: E402
 from boto3.dynamodb.types import TypeSerializer  # noqa: E402
 from botocore.config import Config  # noqa: E402
 
-import webhooks.retry_scheduler.handler as webhook_waker  # noqa: E402
+import webhooks.retry_scheduler.handler as retry_scheduler  # noqa: E402
 import webhooks.sender.handler as webhook_sender  # noqa: E402
 from core import events, ids  # noqa: E402
 from core.aws import clients  # noqa: E402
@@ -48,7 +48,7 @@ from core.webhooks.deliveries import store as deliveries  # noqa: E402
 from core.webhooks.deliveries.queue import Message  # noqa: E402
 from core.webhooks.endpoints import store as endpoints  # noqa: E402
 from core.webhooks.transport import client, signing  # noqa: E402
-from core.webhooks.transport.connections import Connections  # noqa: E402
+from core.webhooks.transport.connection_pool import ConnectionPool  # noqa: E402
 from core.webhooks.transport.guard import Policy  # noqa: E402
 
 THREADS = 32
@@ -67,7 +67,7 @@ SENDER = {
     "SECRETS_KEY": "key",
     "JOB_RETENTION_DAYS": "90",
     "DELIVERY_RETENTION_DAYS": "30",
-    "POWERTOOLS_SERVICE_NAME": "webhook-sender",
+    "POWERTOOLS_SERVICE_NAME": "webhooks/sender",
 }
 BODY = b'{"event":"document.indexed","event_id":"evt_1","data":{"text":"%b"}}' % (b"words " * 80)
 LOOPBACK = Policy(allow_http=True, allow_private_cidrs=(ip_network("127.0.0.0/8"),))
@@ -124,7 +124,7 @@ def in_a_pool(url: str, event_ids: list[str], taken_up: dict[str, float]) -> Non
 
 def guarded(url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
     """The client and the signatures of the sender, without what it reads and writes down."""
-    connections, secret = Connections(), signing.make_secret()
+    connections, secret = ConnectionPool(), signing.make_secret()
 
     def send(event_id: str) -> None:
         signed = signing.sign(secret, event_id=event_id, timestamp=int(time.time()), body=BODY)
@@ -297,10 +297,10 @@ def waking(aws: servers.Running, count: int) -> None:
     rows = [endpoint.delivery(ids.new("evt")) for _ in range(count)]
     long_ago = [replace(row, due=row.due - 2 * deliveries.SAFETY_SECONDS) for row in rows]
     aws.ask("load", "deliveries", [stored(row) for row in long_ago])
-    webhook_waker.dependencies()
+    retry_scheduler.dependencies()
     aws.ask("calls")
     begin, cpu = time.monotonic(), time.process_time()
-    webhook_waker.handler({}, None)
+    retry_scheduler.handler({}, None)
     seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
     calls = aws.ask("calls")
     print(
@@ -394,7 +394,7 @@ def pieces(receiver: servers.Running, aws: servers.Running) -> None:
     aws.ask("load", "deliveries", [delivery(number) for number in range(10)])
     receiver.ask("reset", 0.0)
     url = f"http://127.0.0.1:{receiver.port}/hook"
-    secret, connections, session = signing.make_secret(), Connections(), requests.Session()
+    secret, connections, session = signing.make_secret(), ConnectionPool(), requests.Session()
 
     def post(**options: Any) -> None:
         client.post(url, body=BODY, headers=headers("evt_1"), policy=LOOPBACK, deadline_seconds=15, **options)

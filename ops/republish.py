@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,9 +17,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from core.aws import clients
 from core.aws.blobs import Blobs
-from core.aws.streams import stored
+from core.aws.dynamodb import stored
 from core.jobs import JobStore
-from jobs.publisher import handler as publisher
+from core.jobs.publisher import EventPublisher
 from ops import stack
 
 PARKED = "parked/"
@@ -40,20 +39,11 @@ def add_commands(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """0 if all was sent; 1 if there was no such job, or SNS refused again."""
     parts = stack.outputs(options.stack)
-    _configure_publisher(parts)
-    return _send_parked(parts) if options.parked else _send_log(parts, options.job)
+    publisher = EventPublisher(clients.client("sns"), parts["DocEventsTopic"], parts["ErrorAlertsTopic"])
+    return _send_parked(parts, publisher) if options.parked else _send_log(parts, publisher, options.job)
 
 
-def _configure_publisher(parts: Mapping[str, str]) -> None:
-    """The publisher reads its topics from the environment, as it does on AWS."""
-    os.environ |= {
-        "EVENTS_TOPIC": parts["DocEventsTopic"],
-        "ALERTS_TOPIC": parts["ErrorAlertsTopic"],
-        "DATA_BUCKET": parts["DataBucket"],
-    }
-
-
-def _send_log(parts: Mapping[str, str], job_id: str) -> int:
+def _send_log(parts: Mapping[str, str], publisher: EventPublisher, job_id: str) -> int:
     sent = 0
     for event in JobStore(clients.dynamodb(), parts["JobsTable"]).log(job_id, page=PAGE):
         publisher.publish(asdict(event))
@@ -65,16 +55,16 @@ def _send_log(parts: Mapping[str, str], job_id: str) -> int:
     return 0
 
 
-def _send_parked(parts: Mapping[str, str]) -> int:
+def _send_parked(parts: Mapping[str, str], publisher: EventPublisher) -> int:
     blobs = Blobs(clients.s3(), parts["DataBucket"])
     keys = [key for key in blobs.keys(PARKED) if key.endswith(".json")] + list(blobs.keys(DISCARDED))
-    sent = [_send(blobs, key) for key in keys]
+    sent = [_send(blobs, publisher, key) for key in keys]
     refused = sent.count(None)
     print(f"{sum(filter(None, sent))} events published, {refused} left")
     return 1 if refused else 0
 
 
-def _send(blobs: Blobs, key: str) -> int | None:
+def _send(blobs: Blobs, publisher: EventPublisher, key: str) -> int | None:
     """How many events were sent. What SNS refuses again stays where it is, and holds up nothing behind it."""
     try:
         items = _items(json.loads(blobs.get(key)))

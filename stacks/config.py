@@ -1,4 +1,4 @@
-"""The typed view of cdk.json's context. Nothing else reads a knob, and a wrong value fails at synth, by name."""
+"""The typed configuration from cdk.json's context. A wrong value fails at synthesis, with the knob's name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 DAY_SECONDS = 86_400
-# SQS forgets a message that nobody takes after this long, its default; a job must not count on an older one.
+# SQS deletes a message after this time (its default), so no job may run longer.
 SQS_RETENTION_MINUTES = 4 * 24 * 60
 QUEUES = ("indexing", "embedding", "notify", "webhooks")
 RUNTIMES = ("python3.11", "python3.12", "python3.13", "python3.14", "provided.al2023")
 
 
 class ConfigError(ValueError):
-    """A knob in cdk.json, or a `-c` override, has a value that cannot work."""
+    """A knob in cdk.json or a `-c` override has a wrong value. The message begins with the knob's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """One field per knob; cdk.json holds the defaults, docs/configuration.md the explanations."""
+    """One field per knob. cdk.json has the defaults, docs/configuration.md the explanations."""
 
     runtime: str
     architecture: str
@@ -80,7 +80,7 @@ class Config:
 
     @classmethod
     def from_context(cls, get: Callable[[str], Any]) -> Config:
-        """Read every knob through `get` (the CDK node's `try_get_context`)."""
+        """Read every knob by `get` (the CDK node's `try_get_context`). Raises ConfigError."""
         return cls(**{field.name: _read(field.name, str(field.type), get(field.name)) for field in fields(cls)})
 
 
@@ -91,7 +91,7 @@ def _read(key: str, annotation: str, value: Any) -> Any:
         value = _from_text(key, annotation, value)
     if annotation.startswith("tuple"):
         return _read_list(key, annotation, value)
-    expected = {"str": str, "int": int, "bool": bool}[annotation]
+    expected: Callable[[Any], Any] = {"str": str, "int": int, "bool": bool}[annotation]
     if type(value) is not expected and not (expected is int and isinstance(value, float) and value.is_integer()):
         raise ConfigError(f"{key}: expected {annotation}, got {value!r}")
     return expected(value)
@@ -136,7 +136,7 @@ def _overlap_is_smaller_than_chunk(config: Config) -> None:
 
 
 def _schedule_fits_the_retention(config: Config) -> None:
-    """A receiver may ask for twice the wait, and what is kept must outlive its last attempt."""
+    """A receiver may double each wait (`Retry-After`), and a delivery must be kept until its last attempt."""
     schedule, days = config.webhook_schedule_seconds, config.delivery_retention_days
     if not schedule or any(wait < 0 for wait in schedule):
         raise ConfigError(f"webhook_schedule_seconds: expected waits of 0 s or more, got {list(schedule)}")
@@ -173,15 +173,15 @@ def _data_outlives_the_job(config: Config) -> None:
 
 
 def _work_leaves_room_for_the_api(config: Config) -> None:
-    """The publisher, and one function that answers a request, run beside the workers of all queues."""
+    """The publisher and one function of the API run beside the workers of all queues."""
     workers = {f"{queue}_concurrency": getattr(config, f"{queue}_concurrency") for queue in QUEUES}
     needed = sum(workers.values()) + 2
     if needed > config.account_concurrency:
         parts = " + ".join(f"{key} {number}" for key, number in workers.items())
         raise ConfigError(
             f"account_concurrency: the account runs {config.account_concurrency} functions at a time, and "
-            f"{parts} + 2 for the publisher and the API are {needed}; lower one of them, or give "
-            "account_concurrency what Service Quotas says of Lambda's concurrent executions"
+            f"{parts} + 2 for the publisher and the API are {needed}; lower one of them, or set "
+            "account_concurrency to the account's quota of concurrent executions (Service Quotas, AWS Lambda)"
         )
 
 

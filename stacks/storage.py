@@ -1,4 +1,4 @@
-"""StorageStack: what must outlive the service. Deleting the service stack loses nothing that is here."""
+"""StorageStack: the data, which outlives the service. Deleting the service stack deletes nothing of it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from constructs import Construct
 
 from stacks.config import Config
 
-# What Lambda discards after its last try to read the stream, it keeps under a prefix of its own choice:
+# Lambda's on-failure destination writes stream records below this prefix, which cannot be configured:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-errors.html
 DISCARDED = "aws/lambda/"
 EXPIRING = ("inputs/", "uploads/", "work/", "parked/", DISCARDED)
 RESULTS = "results/"
-"""What is too large for a job's row, and is kept as long as the job."""
+"""Results that are too large for the job's item. They are kept as long as the job."""
 
 
 class StorageStack(Stack):
-    """Tables, the data bucket, and the key that seals webhook secrets."""
+    """Tables, the data bucket, and the key that encrypts webhook secrets."""
 
     def __init__(self, scope: Construct, construct_id: str, *, config: Config, **kwargs: object) -> None:
         super().__init__(scope, construct_id, **kwargs)  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ class StorageStack(Stack):
         self.secrets_key = kms.Key(
             self,
             "SecretsKey",
-            description="Seals webhook secrets: the API may encrypt, only the webhook sender may decrypt",
+            description="Encrypts webhook secrets: only the API may encrypt, only the sender may decrypt",
             enable_key_rotation=True,
             removal_policy=self._removal,
         )
@@ -56,10 +56,10 @@ class StorageStack(Stack):
         )
 
     def _indexed(self, table: dynamodb.Table) -> dynamodb.Table:
-        """Both indexes exist from the first day: CloudFormation adds one at a time, and old rows lack keys.
+        """Both indexes exist from the first deployment: CloudFormation adds one at a time, old items lack keys.
 
-        gsi1: what belongs together, by time (an owner's jobs, an endpoint's deliveries); gsi2: what is still to be
-        looked at (open jobs by deadline, deliveries by when they are due or why they were never made).
+        gsi1: an owner's jobs and an endpoint's deliveries, by time. gsi2: open jobs by deadline, and deliveries by
+        the time when they are due or by the reason why they were never made.
         """
         for name in ("gsi1", "gsi2"):
             table.add_global_secondary_index(
@@ -71,7 +71,7 @@ class StorageStack(Stack):
         return table
 
     def _data_bucket(self, config: Config) -> s3.Bucket:
-        """`vectors/` has no expiry: it holds what live documents need, and goes with them."""
+        """`vectors/` has no expiry: its objects are deleted with their documents."""
         bucket = s3.Bucket(
             self,
             "Data",
@@ -99,9 +99,9 @@ class StorageStack(Stack):
         delete: Sequence[str] = (),
         abort: Sequence[str] = (),
     ) -> None:
-        """Allow exactly this on objects below these prefixes, and to list the bucket.
+        """Allow exactly these actions on objects below these prefixes, and to list the bucket.
 
-        Without the list permission S3 answers 403 for an object that is not there, and 404 could not be told.
+        Without s3:ListBucket, S3 answers 403 instead of 404 for an object that does not exist.
         """
         iam.Grant.add_to_principal(
             grantee=function, actions=["s3:ListBucket"], resource_arns=[self.data.bucket_arn]
@@ -119,7 +119,7 @@ class StorageStack(Stack):
 
 
 def table_actions(*names: str) -> list[str]:
-    """What to grant on a table, by the names of the calls."""
+    """IAM actions by the names of DynamoDB's API calls."""
     return [f"dynamodb:{name}" for name in names]
 
 

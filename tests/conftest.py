@@ -18,7 +18,7 @@ import pytest_socket
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from tests.support.cloud import Cloud
+    from tests.simulated_cloud.cloud import Cloud
 
 ROOT = Path(__file__).parent.parent
 REGION = "eu-west-1"
@@ -71,14 +71,15 @@ def assembly(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def deployed_cloud(assembly: Path) -> Cloud:
-    from tests.support.cloud import Cloud
+    from tests.simulated_cloud.cloud import Cloud
+    from tests.support import bedrock
 
-    return Cloud(assembly, source=ROOT / "lambdas")
+    return Cloud(assembly, source=ROOT / "lambdas", answers=bedrock.ANSWERS)
 
 
 @pytest.fixture
 def cloud(deployed_cloud: Cloud) -> Iterator[Cloud]:
-    """The app in an in-process cloud, empty, at the beginning of its virtual time."""
+    """The app in the simulated cloud, empty, with the virtual clock at its start."""
     with deployed_cloud.running():
         yield deployed_cloud
 

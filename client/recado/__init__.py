@@ -1,4 +1,4 @@
-"""Slow work, and its end learnt in the way that fits.
+"""The Python client of Recado, which runs slow work as jobs and reports their end.
 
     from recado import Recado
 
@@ -10,7 +10,7 @@ Receivers of webhooks:
     event = recado.verify(request.headers, request.get_data(), "whsec_…")
     print(event.id, event.json())
 
-SNS subscribers: `from recado.sns import verify_sns` (`pip install "recado[sns]"`).
+Subscribers of SNS topics: `from recado.sns import verify_sns` (`pip install "recado[sns]"`).
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from recado.errors import (
     Unauthorized,
     UntrustedCertificate,
     VerificationError,
+    WaitTimeout,
     WrongTopic,
 )
 from recado.webhooks import Event, verify
@@ -55,26 +56,27 @@ from recado.webhooks import Event, verify
 if TYPE_CHECKING:
     from recado.aio import AsyncRecado
     from recado.client import Recado
-    from recado.cost import advise, poll_with_backoff, polling_cost
+    from recado.cost import advise, polling_cost
     from recado.models import JobCanceled, JobEnded, JobFailed
+    from recado.polling import poll_with_backoff
 
-_LATER = {
+_LAZY = {
     "AsyncRecado": "recado.aio",
     "Recado": "recado.client",
     "JobCanceled": "recado.models",
     "JobEnded": "recado.models",
     "JobFailed": "recado.models",
     "advise": "recado.cost",
-    "poll_with_backoff": "recado.cost",
+    "poll_with_backoff": "recado.polling",
     "polling_cost": "recado.cost",
 }
-"""Imported when they are asked for: who only verifies webhooks starts faster, and needs no HTTP client."""
+"""Imported at their first use: receivers of webhooks start faster and need no HTTP client."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module 'recado' has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    return getattr(import_module(_LAZY[name]), name)
 
 
 __all__ = [
@@ -113,6 +115,7 @@ __all__ = [
     "Unauthorized",
     "UntrustedCertificate",
     "VerificationError",
+    "WaitTimeout",
     "WrongTopic",
     "advise",
     "poll_with_backoff",

@@ -1,4 +1,4 @@
-"""`python -m recado`, where the command is not on the path."""
+"""`python -m recado` is the command `recado`."""
 
 import sys
 

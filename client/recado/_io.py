@@ -1,7 +1,6 @@
-"""How the clients reach the world, blocking and not.
+"""Network IO of the two clients: blocking and asyncio.
 
-Everything above is written once, as coroutines on `IO`. `BlockingIO` never suspends, so `run` finishes such a
-coroutine in one go, in the caller's thread and without an event loop.
+Everything else is written once, as coroutines on `IO`. `BlockingIO` never suspends; see `_coroutines`.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import httpx2
 
+from recado._coroutines import run
 from recado.errors import ConnectionFailed, MissingExtra, RecadoError
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection as BlockingConnection
 
 T = TypeVar("T")
-Work = Callable[[], Coroutine[Any, Any, T]]
-CONNECT_SECONDS = 10.0
+CoroutineFunction = Callable[[], Coroutine[Any, Any, T]]
+CONNECT_TIMEOUT_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 1 << 20
-# Pings are messages here: API Gateway counts no frames of the protocol itself as life.
-_SOCKET_OPTIONS: dict[str, Any] = {
-    "open_timeout": CONNECT_SECONDS,
+# Pings are messages of the API: API Gateway does not count ping frames as activity.
+_WEBSOCKET_OPTIONS: dict[str, Any] = {
+    "open_timeout": CONNECT_TIMEOUT_SECONDS,
     "close_timeout": 1,
     "ping_interval": None,
     "max_size": MAX_MESSAGE_BYTES,
@@ -50,15 +50,15 @@ _SOCKET_OPTIONS: dict[str, Any] = {
 HAS_WEBSOCKETS = util.find_spec("websockets") is not None
 
 
-def need_websockets() -> None:
-    """Raises MissingExtra where there is no library for them."""
+def require_websockets() -> None:
+    """Raises MissingExtra if the `websockets` package is not installed."""
     if not HAS_WEBSOCKETS:
-        raise MissingExtra("WebSockets need one more library: pip install 'recado[live]'")
+        raise MissingExtra("WebSockets need the websockets package. Run: pip install 'recado[live]'")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`body`: bytes, or a function that begins to read what is to be sent. `timeout`: seconds of silence."""
+    """`body`: bytes, or a function that returns the chunks to send. `timeout`: seconds without a byte."""
 
     method: str
     url: str
@@ -68,76 +68,45 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`headers` answer to names in any case."""
+class Response:
+    """The names of `headers` are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
 
 
-class Stream(Protocol):
-    """An answer whose body is read while it comes."""
+class SseResponse(Protocol):
+    """A response of server-sent events. `response` is without its body."""
 
     @property
-    def answer(self) -> Answer: ...
+    def response(self) -> Response: ...
 
     def events(self) -> AsyncGenerator[httpx2.ServerSentEvent, None]: ...
 
 
-class Socket(Protocol):
+class WebSocket(Protocol):
     async def receive(self, seconds: float) -> str | None:
-        """The next message, or None if none has come in that time."""
+        """The next message, or None if none was received within that time."""
 
     async def send(self, text: str) -> None: ...
 
 
 class IO(Protocol):
-    """Raises ConnectionFailed, and nothing else, for all that can happen between here and there."""
+    """Raises ConnectionFailed, and nothing else, for network failures."""
 
-    async def send(self, request: Request) -> Answer: ...
+    async def send(self, request: Request) -> Response: ...
 
     async def sleep(self, seconds: float) -> None: ...
 
-    async def together(self, works: Sequence[Work[T]], *, at_once: int) -> list[T]:
-        """What each returns, in order. The first error is raised, and ends the others before it is."""
+    async def gather(self, functions: Sequence[CoroutineFunction[T]], *, concurrency: int) -> list[T]:
+        """The results in order. The first error cancels the others and is raised."""
 
     def clock(self) -> float: ...
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]: ...
+    def sse(self, request: Request) -> AbstractAsyncContextManager[SseResponse]: ...
 
-    def socket(self, url: str) -> AbstractAsyncContextManager[Socket]: ...
-
-
-# ── coroutines without a loop ────────────────────────────────────────────────────────────────────────────
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Finish a coroutine that never suspends."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise RuntimeError("a coroutine on blocking IO has suspended")
-
-
-def iterate(items: AsyncIterator[T]) -> Iterator[T]:
-    """The same for a generator; it is closed with the loop that reads it."""
-    with contextlib.ExitStack() as stack:
-        if close := getattr(items, "aclose", None):
-            stack.callback(lambda: run(close()))
-        while True:
-            try:
-                item = run(_next(items))
-            except StopAsyncIteration:
-                return
-            yield item
-
-
-async def _next(items: AsyncIterator[T]) -> T:
-    return await anext(items)
+    def socket(self, url: str) -> AbstractAsyncContextManager[WebSocket]: ...
 
 
 # ── blocking ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,93 +116,93 @@ class BlockingIO:
     def __init__(self, http: httpx2.Client | None = None) -> None:
         self._http = http or httpx2.Client()
 
-    async def send(self, request: Request) -> Answer:
-        body = _while_wanted(request.body()) if callable(request.body) else request.body
+    async def send(self, request: Request) -> Response:
+        body = _until_cancelled(request.body()) if callable(request.body) else request.body
         with _http_errors():
-            reply = self._http.request(content=body, **_arguments(request))
-        return Answer(reply.status_code, reply.headers, reply.content)
+            response = self._http.request(content=body, **_httpx_arguments(request))
+        return Response(response.status_code, response.headers, response.content)
 
     async def sleep(self, seconds: float) -> None:
-        if over := _over.get():
-            over.wait(seconds)
-            _raise_if_over()
+        if cancel := _cancel_event.get():
+            cancel.wait(seconds)
+            _raise_if_cancelled()
         else:
             time.sleep(seconds)
 
-    async def together(self, works: Sequence[Work[T]], *, at_once: int) -> list[T]:
-        """In threads; those that run end at their next piece or pause."""
-        over = threading.Event()
-        with ThreadPoolExecutor(at_once) as pool:
-            begun = [pool.submit(_run_until, over, work) for work in works]
+    async def gather(self, functions: Sequence[CoroutineFunction[T]], *, concurrency: int) -> list[T]:
+        """In threads. A cancelled thread ends at its next chunk or sleep."""
+        cancel = threading.Event()
+        with ThreadPoolExecutor(concurrency) as pool:
+            futures = [pool.submit(_run_cancellable, cancel, function) for function in functions]
             try:
-                for each in as_completed(begun):
-                    each.result()
+                for future in as_completed(futures):
+                    future.result()
             except BaseException:
-                over.set()
+                cancel.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        return [each.result() for each in begun]
+        return [future.result() for future in futures]
 
     def clock(self) -> float:
         return time.monotonic()
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def sse(self, request: Request) -> AsyncIterator[SseResponse]:
         with (
             _http_errors(),
-            self._http.stream(**_arguments(request)) as reply,
+            self._http.stream(**_httpx_arguments(request)) as response,
         ):
-            yield _BlockingStream(Answer(reply.status_code, reply.headers), reply)
+            yield _BlockingSseResponse(response)
 
     @contextlib.asynccontextmanager
-    async def socket(self, url: str) -> AsyncIterator[Socket]:
+    async def socket(self, url: str) -> AsyncIterator[WebSocket]:
         from websockets.sync.client import connect
 
         with (
-            _socket_errors(),
-            connect(url, **_SOCKET_OPTIONS) as connection,
+            _websocket_errors(),
+            connect(url, **_WEBSOCKET_OPTIONS) as connection,
         ):
-            yield _BlockingSocket(connection)
+            yield _BlockingWebSocket(connection)
 
     def close(self) -> None:
         self._http.close()
 
 
-class _Over(Exception):
-    """What runs beside this in another thread has failed: what asyncio calls being cancelled."""
+class _Cancelled(Exception):
+    """Another thread of the same `gather` failed. Corresponds to asyncio.CancelledError."""
 
 
-_over: ContextVar[threading.Event | None] = ContextVar("over", default=None)
+_cancel_event: ContextVar[threading.Event | None] = ContextVar("cancel_event", default=None)
 
 
-def _run_until(over: threading.Event, work: Work[T]) -> T:
-    _over.set(over)
-    return run(work())
+def _run_cancellable(cancel: threading.Event, function: CoroutineFunction[T]) -> T:
+    _cancel_event.set(cancel)
+    return run(function())
 
 
-def _raise_if_over() -> None:
-    over = _over.get()
-    if over and over.is_set():
-        raise _Over
+def _raise_if_cancelled() -> None:
+    cancel = _cancel_event.get()
+    if cancel and cancel.is_set():
+        raise _Cancelled
 
 
-def _while_wanted(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    for piece in pieces:
-        _raise_if_over()
-        yield piece
+def _until_cancelled(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        _raise_if_cancelled()
+        yield chunk
 
 
-class _BlockingStream:
-    def __init__(self, answer: Answer, reply: httpx2.Response) -> None:
-        self.answer = answer
-        self._reply = reply
+class _BlockingSseResponse:
+    def __init__(self, response: httpx2.Response) -> None:
+        self.response = Response(response.status_code, response.headers)
+        self._source = response
 
     async def events(self) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-        for event in httpx2.EventSource(self._reply):
+        for event in httpx2.EventSource(self._source):
             yield event
 
 
-class _BlockingSocket:
+class _BlockingWebSocket:
     def __init__(self, connection: BlockingConnection) -> None:
         self._connection = connection
 
@@ -254,61 +223,61 @@ class AsyncIO:
     def __init__(self, http: httpx2.AsyncClient | None = None) -> None:
         self._http = http or httpx2.AsyncClient()
 
-    async def send(self, request: Request) -> Answer:
-        body = _pieces(request.body()) if callable(request.body) else request.body
+    async def send(self, request: Request) -> Response:
+        body = _async_chunks(request.body()) if callable(request.body) else request.body
         with _http_errors():
-            reply = await self._http.request(content=body, **_arguments(request))
-        return Answer(reply.status_code, reply.headers, reply.content)
+            response = await self._http.request(content=body, **_httpx_arguments(request))
+        return Response(response.status_code, response.headers, response.content)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def together(self, works: Sequence[Work[T]], *, at_once: int) -> list[T]:
-        gate = asyncio.Semaphore(at_once)
+    async def gather(self, functions: Sequence[CoroutineFunction[T]], *, concurrency: int) -> list[T]:
+        semaphore = asyncio.Semaphore(concurrency)
 
-        async def one(work: Work[T]) -> T:
-            async with gate:
-                return await work()
+        async def limited(function: CoroutineFunction[T]) -> T:
+            async with semaphore:
+                return await function()
 
         try:
             async with asyncio.TaskGroup() as group:
-                begun = [group.create_task(one(work)) for work in works]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [each.result() for each in begun]
+                tasks = [group.create_task(limited(function)) for function in functions]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [task.result() for task in tasks]
 
     def clock(self) -> float:
         return time.monotonic()
 
     @contextlib.asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def sse(self, request: Request) -> AsyncIterator[SseResponse]:
         with _http_errors():
-            async with self._http.stream(**_arguments(request)) as reply:
-                yield _AsyncStream(Answer(reply.status_code, reply.headers), reply)
+            async with self._http.stream(**_httpx_arguments(request)) as response:
+                yield _AsyncSseResponse(response)
 
     @contextlib.asynccontextmanager
-    async def socket(self, url: str) -> AsyncIterator[Socket]:
+    async def socket(self, url: str) -> AsyncIterator[WebSocket]:
         from websockets.asyncio.client import connect
 
-        with _socket_errors():
-            async with connect(url, **_SOCKET_OPTIONS) as connection:
-                yield _AsyncSocket(connection)
+        with _websocket_errors():
+            async with connect(url, **_WEBSOCKET_OPTIONS) as connection:
+                yield _AsyncWebSocket(connection)
 
     async def close(self) -> None:
         await self._http.aclose()
 
 
-class _AsyncStream:
-    def __init__(self, answer: Answer, reply: httpx2.Response) -> None:
-        self.answer = answer
-        self._reply = reply
+class _AsyncSseResponse:
+    def __init__(self, response: httpx2.Response) -> None:
+        self.response = Response(response.status_code, response.headers)
+        self._source = response
 
     async def events(self) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-        async for event in httpx2.EventSource(self._reply):
+        async for event in httpx2.EventSource(self._source):
             yield event
 
 
-class _AsyncSocket:
+class _AsyncWebSocket:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
@@ -323,46 +292,46 @@ class _AsyncSocket:
         await self._connection.send(text)
 
 
-async def _pieces(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
+async def _async_chunks(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
     for chunk in chunks:
         yield chunk
 
 
-# ── what goes wrong ──────────────────────────────────────────────────────────────────────────────────────
+# ── shared ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _arguments(request: Request) -> dict[str, Any]:
-    """All but the body, as both kinds of httpx2's clients take them."""
+def _httpx_arguments(request: Request) -> dict[str, Any]:
+    """All arguments but the body, for both httpx2 clients."""
     return {
         "method": request.method,
         "url": request.url,
         "headers": request.headers,
-        "timeout": httpx2.Timeout(request.timeout, connect=min(CONNECT_SECONDS, request.timeout)),
+        "timeout": httpx2.Timeout(request.timeout, connect=min(CONNECT_TIMEOUT_SECONDS, request.timeout)),
         "follow_redirects": False,
     }
 
 
 @contextlib.contextmanager
 def _http_errors() -> Iterator[None]:
-    """URLs stay out of the message: presigned ones and links have tokens in them."""
+    """Messages do not contain the URL: presigned URLs and links contain tokens."""
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-        raise ConnectionFailed(f"no connection: {_reason(error)}", sent=False) from error
+        raise ConnectionFailed(f"The connection could not be opened: {_reason(error)}", sent=False) from error
     except httpx2.RequestError as error:
-        raise ConnectionFailed(f"the connection broke: {_reason(error)}") from error
+        raise ConnectionFailed(f"The connection failed: {_reason(error)}") from error
 
 
 @contextlib.contextmanager
-def _socket_errors() -> Iterator[None]:
+def _websocket_errors() -> Iterator[None]:
     from websockets.exceptions import WebSocketException
 
     try:
         yield
     except RecadoError:
-        raise  # TimeUp is an OSError, as every TimeoutError
+        raise  # WaitTimeout is a TimeoutError, hence an OSError
     except (WebSocketException, OSError, ssl.SSLError) as error:
-        raise ConnectionFailed(f"the WebSocket broke: {_reason(error)}") from error
+        raise ConnectionFailed(f"The WebSocket failed: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

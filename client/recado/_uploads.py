@@ -1,4 +1,4 @@
-"""A file on its way to where POST /uploads says."""
+"""Send a file to the URLs that POST /uploads returns."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from recado._calls import Calls
+from recado._http import HttpApi
 from recado._io import Request
 from recado.errors import BadAnswer, RecadoError
 from recado.models import MultipartUpload, Upload, UploadPart
 
 Source = str | os.PathLike[str] | bytes | BinaryIO
-"""A path, the bytes themselves, or a binary file that can be sought in."""
+"""A path, the bytes, or a seekable binary file."""
 
 OnProgress = Callable[[int, int], object]
-PARTS_FROM_BYTES = 16 * 1024 * 1024
-"""From this size on a file goes in parts: below, one PUT is as fast, and one call instead of three."""
+MULTIPART_THRESHOLD_BYTES = 16 * 1024 * 1024
+"""Larger files are uploaded in parts. For smaller ones a single PUT is as fast and needs fewer requests."""
 
-PARTS_AT_ONCE = 4
+PART_CONCURRENCY = 4
 CHUNK_BYTES = 64 * 1024
-SILENCE_SECONDS = 120.0
-OCTETS = "application/octet-stream"
-TYPES = {".md": "text/markdown", ".txt": "text/plain", ".html": "text/html", ".pdf": "application/pdf"}
-"""Those that matter most; what a machine's own list of types says differs from machine to machine."""
+TIMEOUT_SECONDS = 120.0
+DEFAULT_MEDIA_TYPE = "application/octet-stream"
+MEDIA_TYPES = {".md": "text/markdown", ".txt": "text/plain", ".html": "text/html", ".pdf": "application/pdf"}
+"""The most important types. The list of the operating system differs between machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """`size` in bytes, from `start` on."""
+    """The file from position `start` on; `size` in bytes from there."""
 
     file: BinaryIO
     name: str
@@ -47,7 +47,7 @@ class Content:
     lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     def chunks(self, start: int, size: int, on_sent: Callable[[int], object]) -> Iterator[bytes]:
-        """`size` bytes from `start` on, whoever reads elsewhere meanwhile; `on_sent` hears how many are done."""
+        """`size` bytes from `start` on. Thread-safe. `on_sent` is called with the number of bytes so far."""
         sent = 0
         while sent < size and (chunk := self._read(start + sent, min(CHUNK_BYTES, size - sent))):
             yield chunk
@@ -61,7 +61,7 @@ class Content:
 
 
 @contextmanager
-def opened(source: Source, filename: str | None, media_type: str | None) -> Iterator[Content]:
+def open_content(source: Source, filename: str | None, media_type: str | None) -> Iterator[Content]:
     if isinstance(source, (str, os.PathLike)):
         with Path(source).open("rb") as file:
             yield _content(file, filename or Path(source).name, media_type)
@@ -72,76 +72,88 @@ def opened(source: Source, filename: str | None, media_type: str | None) -> Iter
         yield _content(source, filename or (Path(name).name if isinstance(name, str) else "file"), media_type)
 
 
-async def put(calls: Calls, slot: Upload, content: Content, on_progress: OnProgress | None) -> None:
-    """One PUT, begun again where it breaks. The URL is a permission of its own, so the key is not sent along."""
+async def upload(api: HttpApi, content: Content, on_progress: OnProgress | None) -> str:
+    """Upload the file in one request or in parts; returns its `s3_key`."""
+    body = {"filename": content.name, "content_type": content.media_type, "size": content.size}
+    if content.size < MULTIPART_THRESHOLD_BYTES:
+        single = Upload.of(await api.json("POST", "/uploads", body=body))
+        await _put(api, single, content, on_progress)
+        return single.s3_key
+    multipart = MultipartUpload.of(await api.json("POST", "/uploads", body={**body, "parts": True}))
+    await _put_parts(api, multipart, content, on_progress)
+    return multipart.s3_key
 
-    def tell(sent: int) -> None:
+
+async def _put(api: HttpApi, target: Upload, content: Content, on_progress: OnProgress | None) -> None:
+    """One PUT, with retries. The URL is presigned, so the key is not sent."""
+
+    def report(sent: int) -> None:
         if on_progress:
             on_progress(sent, content.size)
 
-    headers = {**slot.headers, "Content-Length": str(content.size)}
-    request = Request("PUT", slot.url, headers, lambda: content.chunks(0, content.size, tell), SILENCE_SECONDS)
-    # The place can be filled once. If it is full when we come again, it was us whose answer was lost.
-    await calls.call(request, gone=412)
+    headers = {**target.headers, "Content-Length": str(content.size)}
+    request = Request("PUT", target.url, headers, lambda: content.chunks(0, content.size, report), TIMEOUT_SECONDS)
+    # The PUT is conditional (If-None-Match: *). If a retry gets 412, an earlier try was stored.
+    await api.send(request, already_done_status=412)
 
 
-async def put_parts(
-    calls: Calls, place: MultipartUpload, content: Content, on_progress: OnProgress | None
+async def _put_parts(
+    api: HttpApi, target: MultipartUpload, content: Content, on_progress: OnProgress | None
 ) -> None:
-    """Several at a time, each begun again by itself where it breaks. What fails for good leaves nothing there."""
-    path, progress = f"/uploads/{quote(place.upload_id, safe='')}", _Progress(content.size, on_progress)
-    works = [partial(_put_part, calls, place, part, content, progress) for part in place.parts]
+    """Several parts at a time, each with its own retries. After a failure the upload is aborted."""
+    path, progress = f"/uploads/{quote(target.upload_id, safe='')}", _UploadProgress(content.size, on_progress)
+    puts = [partial(_put_part, api, target, part, content, progress) for part in target.parts]
     try:
-        etags = await calls.io.together(works, at_once=PARTS_AT_ONCE)
-        sent = [{"number": part.number, "etag": etag} for part, etag in zip(place.parts, etags, strict=True)]
-        await calls.json("POST", f"{path}/complete", body={"parts": sent})
-    except GeneratorExit:  # nothing can be awaited any more
+        etags = await api.io.gather(puts, concurrency=PART_CONCURRENCY)
+        parts = [{"number": part.number, "etag": etag} for part, etag in zip(target.parts, etags, strict=True)]
+        await api.json("POST", f"{path}/complete", body={"parts": parts})
+    except GeneratorExit:  # no await is possible any more
         raise
     except BaseException:
         with suppress(RecadoError):
-            await calls.call(calls.request("DELETE", path), retries=0)
+            await api.send(api.build_request("DELETE", path), retries=0)
         raise
 
 
 async def _put_part(
-    calls: Calls, place: MultipartUpload, part: UploadPart, content: Content, progress: _Progress
+    api: HttpApi, target: MultipartUpload, part: UploadPart, content: Content, progress: _UploadProgress
 ) -> str:
     """Returns the part's ETag."""
-    start, tell = (part.number - 1) * place.part_size, partial(progress.tell, part.number)
+    start, report = (part.number - 1) * target.part_size, partial(progress.report, part.number)
     headers = {"Content-Length": str(part.size)}
-    request = Request("PUT", part.url, headers, lambda: content.chunks(start, part.size, tell), SILENCE_SECONDS)
-    answer = await calls.call(request)
-    etag = answer.headers.get("etag")
+    request = Request("PUT", part.url, headers, lambda: content.chunks(start, part.size, report), TIMEOUT_SECONDS)
+    response = await api.send(request)
+    etag = response.headers.get("etag")
     if not etag:
-        raise BadAnswer("a part was taken without an ETag")
+        raise BadAnswer("The response to an uploaded part has no ETag.")
     return etag
 
 
-class _Progress:
-    """How far the parts are together. One that begins again takes nothing back, and no two tell at once."""
+class _UploadProgress:
+    """The sum over all parts. It never decreases when a part is retried. Callbacks are called one at a time."""
 
     def __init__(self, total: int, on_progress: OnProgress | None) -> None:
         self._total, self._on_progress = total, on_progress
         self._sent: dict[int, int] = {}
-        self._told = 0
+        self._reported = 0
         self._lock = threading.Lock()
 
-    def tell(self, number: int, sent: int) -> None:
+    def report(self, number: int, sent: int) -> None:
         with self._lock:
             self._sent[number] = sent
-            together = sum(self._sent.values())
-            if self._on_progress and together > self._told:
-                self._told = together
-                self._on_progress(together, self._total)
+            total_sent = sum(self._sent.values())
+            if self._on_progress and total_sent > self._reported:
+                self._reported = total_sent
+                self._on_progress(total_sent, self._total)
 
 
 def _content(file: BinaryIO, name: str, media_type: str | None) -> Content:
     start = file.tell()
     size = file.seek(0, os.SEEK_END) - start
-    return Content(file, name, media_type or guessed(name), start, size)
+    return Content(file, name, media_type or guess_media_type(name), start, size)
 
 
-def guessed(name: str) -> str:
-    """The media type by the name's ending."""
-    ending = Path(name).suffix.lower()
-    return TYPES.get(ending) or mimetypes.types_map.get(ending) or OCTETS
+def guess_media_type(name: str) -> str:
+    """The media type by the file name's extension."""
+    extension = Path(name).suffix.lower()
+    return MEDIA_TYPES.get(extension) or mimetypes.types_map.get(extension) or DEFAULT_MEDIA_TYPE

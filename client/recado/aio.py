@@ -1,4 +1,4 @@
-"""The client for asyncio.
+"""The asyncio client.
 
 from recado import AsyncRecado
 
@@ -15,19 +15,20 @@ from types import TracebackType
 import httpx2
 
 from recado import config
-from recado._api import Operations, WebhookOperations
-from recado._calls import Calls
+from recado._api import Operations
+from recado._http import HttpApi
 from recado._io import AsyncIO
-from recado._operations import Awaiting
+from recado._operations import Asynchronous
+from recado._webhooks_api import WebhookOperations
 from recado.client import RETRIES, TIMEOUT_SECONDS
 
 
-class AwaitingWebhooks(WebhookOperations, Awaiting):
+class AsyncWebhooks(WebhookOperations, Asynchronous):
     """`client.webhooks`."""
 
 
-class AsyncRecado(Operations, Awaiting):
-    """As `Recado`, awaited."""
+class AsyncRecado(Operations, Asynchronous):
+    """The same as `Recado`, with `await` and `async for`."""
 
     def __init__(
         self,
@@ -40,12 +41,12 @@ class AsyncRecado(Operations, Awaiting):
     ) -> None:
         settings = config.load(url, key)
         self._io, self._owns_io = AsyncIO(http), http is None
-        self._calls = Calls(self._io, settings.url, settings.key, timeout, retries)
-        self.webhooks = AwaitingWebhooks(self._calls)
+        self._api = HttpApi(self._io, settings.url, settings.key, timeout, retries)
+        self.webhooks = AsyncWebhooks(self._api)
 
     @property
     def url(self) -> str:
-        return self._calls.url
+        return self._api.url
 
     async def close(self) -> None:
         if self._owns_io:

@@ -1,4 +1,4 @@
-"""The client that blocks.
+"""The blocking client.
 
 from recado import Recado
 
@@ -16,10 +16,11 @@ from types import TracebackType
 import httpx2
 
 from recado import config
-from recado._api import Operations, WebhookOperations
-from recado._calls import Calls
+from recado._api import Operations
+from recado._http import HttpApi
 from recado._io import BlockingIO
 from recado._operations import Blocking
+from recado._webhooks_api import WebhookOperations
 
 RETRIES = 4
 TIMEOUT_SECONDS = 30.0
@@ -30,12 +31,12 @@ class BlockingWebhooks(WebhookOperations, Blocking):
 
 
 class Recado(Operations, Blocking):
-    """The service at `url`, called with `key`.
+    """A client of the service at `url` with the API key `key`.
 
-    Without them: from RECADO_URL and RECADO_API_KEY, or from the file that `recado login` writes. `timeout` is in
-    seconds without a byte; `retries` is how many more times than once a request is tried. `http` is an httpx2
-    client of your own, with proxies or certificates as you need them; it is not closed here. Threads can share
-    one client.
+    If `url` or `key` is None, they are read from RECADO_URL and RECADO_API_KEY, or from the file of `recado
+    login`. `timeout`: seconds without a byte after which a request fails. `retries`: how often a failed request
+    is repeated. `http`: your own httpx2 client, for example with a proxy or certificates; `close` does not close
+    it. The client is thread-safe.
     """
 
     def __init__(
@@ -49,12 +50,12 @@ class Recado(Operations, Blocking):
     ) -> None:
         settings = config.load(url, key)
         self._io, self._owns_io = BlockingIO(http), http is None
-        self._calls = Calls(self._io, settings.url, settings.key, timeout, retries)
-        self.webhooks = BlockingWebhooks(self._calls)
+        self._api = HttpApi(self._io, settings.url, settings.key, timeout, retries)
+        self.webhooks = BlockingWebhooks(self._api)
 
     @property
     def url(self) -> str:
-        return self._calls.url
+        return self._api.url
 
     def close(self) -> None:
         if self._owns_io:

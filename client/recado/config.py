@@ -1,4 +1,4 @@
-"""Where the service is and what opens it: given, in the environment, or in the file that `recado login` writes."""
+"""The URL of the service and the API key: given, from the environment, or from the file of `recado login`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Settings:
 
 
 def path(environment: Mapping[str, str] = os.environ) -> Path:
-    """What RECADO_CONFIG names, or `recado/config.toml` among this user's settings (XDG base directories)."""
+    """The file that RECADO_CONFIG names, else `recado/config.toml` in the XDG configuration directory."""
     if named := environment.get(FILE):
         return Path(named).expanduser()
     base = environment.get("XDG_CONFIG_HOME") or ""
@@ -36,57 +36,59 @@ def path(environment: Mapping[str, str] = os.environ) -> Path:
 def load(
     url: str | None = None, key: str | None = None, *, environment: Mapping[str, str] = os.environ
 ) -> Settings:
-    """What is given goes before the environment, and that before the file. Raises NotConfigured.
+    """The arguments, else the environment, else the file. Raises NotConfigured.
 
-    URL and key go together: the key of a file is never sent to a URL from elsewhere.
+    URL and key belong together: a key from the file is never sent to a URL from elsewhere.
     """
     url, key = url or environment.get(URL), key or environment.get(KEY)
     if not url and not key:
-        url, key = _read(path(environment), must_be_there=bool(environment.get(FILE)))
+        url, key = _read(path(environment), is_required=bool(environment.get(FILE)))
     if not url or not key:
-        missing, name = ("URL", URL) if not url else ("key", KEY)
-        raise NotConfigured(f"no {missing} is set: run `recado login`, or set {name} beside the other")
+        missing, name = ("URL", URL) if not url else ("API key", KEY)
+        raise NotConfigured(
+            f"No {missing} is set. Run `recado login`, or set {URL} and {KEY} ({name} is missing)."
+        )
     return Settings(checked(url), key.strip())
 
 
 def save(settings: Settings, file: Path | None = None) -> Path:
-    """Write the file, readable by its owner alone."""
+    """Write the file. Only its owner can read it."""
     file = file or path()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = f"url = {_quoted(settings.url)}\nkey = {_quoted(settings.key)}\n"
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
         handle.write(text)
-    fresh.replace(file)
+    temporary.replace(file)
     return file
 
 
 def checked(url: str) -> str:
-    """The URL without a slash at its end. Raises NotConfigured for what is none."""
+    """The URL without a trailing slash. Raises NotConfigured for an invalid URL."""
     url = url.strip().rstrip("/")
     try:
         parts = urlsplit(url)
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
-        is_one = False
-    if not is_one or parts.query or parts.fragment:
-        raise NotConfigured(f"{url!r} is not the URL of a service, such as https://host/v1")
+        is_valid = False
+    if not is_valid or parts.query or parts.fragment:
+        raise NotConfigured(f"{url!r} is not the URL of a service. A valid URL looks like https://host/v1.")
     return url
 
 
 def _quoted(text: str) -> str:
-    """What JSON writes, TOML reads."""
+    """A JSON string is a TOML string."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def _read(file: Path, *, must_be_there: bool) -> tuple[str | None, str | None]:
+def _read(file: Path, *, is_required: bool) -> tuple[str | None, str | None]:
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if must_be_there:
-            raise NotConfigured(f"{file}, which {FILE} names, is not there: run `recado login`") from None
+        if is_required:
+            raise NotConfigured(f"{file} does not exist ({FILE}). Run `recado login` to create it.") from None
         return None, None
     except (OSError, ValueError) as error:
-        raise NotConfigured(f"{file} cannot be read: {error}. Run `recado login` to write it anew.") from None
+        raise NotConfigured(f"{file} cannot be read: {error}. Run `recado login` to replace it.") from None
     return found.get("url"), found.get("key")

@@ -1,22 +1,22 @@
-"""Everything that this package raises on purpose.
+"""All errors that this package raises.
 
     RecadoError
-    ├── ApiError                     the service said no: status, type, title, detail, field, retry_after
+    ├── ApiError                     the service refused: status, type, title, detail, field, retry_after
     │   ├── Unauthorized             401
     │   ├── Forbidden                403
     │   ├── NotFound                 404
     │   ├── Conflict                 409
     │   ├── PayloadTooLarge          413
-    │   ├── InvalidRequest           422, `field` names what is wrong
+    │   ├── InvalidRequest           422, `field` names the invalid field
     │   ├── TooManyRequests          429
     │   └── ServerError              5xx
-    ├── ConnectionFailed             no answer came, or it broke off
-    ├── BadAnswer                    an answer came that this client cannot read
+    ├── ConnectionFailed             no response was received, or only a part of it
+    ├── BadAnswer                    the response is not one of this API
     ├── JobEnded                     the job did not complete: `job` (these three are in recado.models)
     │   ├── JobFailed                `code`, `message`, `stage`
     │   └── JobCanceled
-    ├── TimeUp (TimeoutError)        the job goes on, the waiting has ended
-    ├── NotConfigured                no URL or no key was given
+    ├── WaitTimeout (TimeoutError)   the timeout passed; the job continues. `TimeUp` is another name of this class
+    ├── NotConfigured                no URL or no key is set
     ├── MissingExtra (ImportError)   `websockets` is not installed
     └── VerificationError (ValueError)
         ├── MissingHeader            missing_header
@@ -25,14 +25,14 @@
         ├── TooOld                   too_old
         ├── TooNew                   too_new
         ├── NoMatchingSignature      no_matching_signature
-        ├── BodyNotBytes             body_not_bytes           the receiver's mistake
-        ├── BadSecret                bad_secret               the receiver's mistake
-        ├── MissingDependency        missing_dependency       the receiver's mistake
+        ├── BodyNotBytes             body_not_bytes           a mistake of the receiver
+        ├── BadSecret                bad_secret               a mistake of the receiver
+        ├── MissingDependency        missing_dependency       a mistake of the receiver
         ├── MalformedMessage         malformed_message        SNS
         ├── WrongTopic               wrong_topic              SNS
         ├── UntrustedCertificate     untrusted_certificate    SNS
-        ├── CertificateUnavailable   certificate_unavailable  SNS: answer 503 and it is sent again
-        └── ConfirmationFailed       confirmation_failed      SNS: answer 503 and it is sent again
+        ├── CertificateUnavailable   certificate_unavailable  SNS: answer 503, and SNS sends the message again
+        └── ConfirmationFailed       confirmation_failed      SNS: answer 503, and SNS sends the message again
 
 Messages name headers and rules, never a secret.
 """
@@ -43,16 +43,16 @@ from typing import ClassVar
 
 
 class RecadoError(Exception):
-    """The root."""
+    """The base class of all errors of this package."""
 
 
 # ── the service ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 class ApiError(RecadoError):
-    """A problem document (RFC 9457) in reply. `type` is stable, `detail` says what to do.
+    """The service answered with a problem document (RFC 9457). `type` is stable, `detail` says what to do.
 
-    `retry_after` is in seconds, None where the answer names no time.
+    `retry_after` is in seconds, None if the response has no Retry-After.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ApiError(RecadoError):
 
 
 class Unauthorized(ApiError):
-    """There is no valid key."""
+    """The key is missing or invalid."""
 
 
 class Forbidden(ApiError):
@@ -83,31 +83,31 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """There is no such thing, or it is somebody else's."""
+    """The object does not exist, or it belongs to another owner."""
 
 
 class Conflict(ApiError):
-    """What is asked for does not go with what is."""
+    """The request conflicts with the current state."""
 
 
 class PayloadTooLarge(ApiError):
-    """More than the limit."""
+    """The request is larger than the limit."""
 
 
 class InvalidRequest(ApiError):
-    """`field` names what is wrong."""
+    """The request is invalid. `field` names the invalid field."""
 
 
 class TooManyRequests(ApiError):
-    """Come back after `retry_after`."""
+    """The rate limit is reached. Retry after `retry_after` seconds."""
 
 
 class ServerError(ApiError):
-    """Something failed over there."""
+    """The service failed."""
 
 
 class ConnectionFailed(RecadoError):
-    """No answer came, or it broke off. `sent` is False where the request surely never left."""
+    """No response was received, or only a part of it. `sent` is False if the request was certainly not sent."""
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -115,91 +115,113 @@ class ConnectionFailed(RecadoError):
 
 
 class BadAnswer(RecadoError):
-    """An answer that is none of this API: a proxy's page, a URL that is not the service's."""
+    """The response is not one of this API: it comes from a proxy, or the URL is not the URL of the service."""
 
 
 class NotConfigured(RecadoError):
-    """No URL or no key was given."""
+    """No URL or no key is set."""
 
 
 class MissingExtra(RecadoError, ImportError):
-    """What an optional dependency is needed for; the message says how to install it."""
+    """An optional dependency is not installed. The message says how to install it."""
 
 
-class TimeUp(RecadoError, TimeoutError):
-    """The job goes on, the waiting has ended."""
+class WaitTimeout(RecadoError, TimeoutError):
+    """The timeout passed. The job continues."""
 
 
-# ── what was received ────────────────────────────────────────────────────────────────────────────────────
+TimeUp = WaitTimeout
+"""The first name of `WaitTimeout`. It stays for programs that use it."""
+
+
+# ── signatures ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class VerificationError(RecadoError, ValueError):
-    """Nothing proves that this was sent by whom it should be. `code` is stable and machine-readable."""
+    """The sender cannot be verified. `code` is stable and machine-readable."""
 
     code: ClassVar[str] = "unverified"
 
 
 class MissingHeader(VerificationError):
+    """A required header is missing."""
+
     code = "missing_header"
 
 
 class MalformedHeader(VerificationError):
+    """A header has an invalid value."""
+
     code = "malformed_header"
 
 
 class MalformedTimestamp(MalformedHeader):
+    """The timestamp is not a number of Unix seconds."""
+
     code = "malformed_timestamp"
 
 
 class TooOld(VerificationError):
-    """Signed longer ago than the tolerance: a replay, or a clock that is wrong."""
+    """The signature is older than the tolerance: the request is a replay, or a clock is wrong."""
 
     code = "too_old"
 
 
 class TooNew(VerificationError):
-    """Signed in the future, by more than the tolerance: a clock is wrong."""
+    """The signature is from the future by more than the tolerance: a clock is wrong."""
 
     code = "too_new"
 
 
 class NoMatchingSignature(VerificationError):
+    """No signature matches the content and the keys."""
+
     code = "no_matching_signature"
 
 
 class BodyNotBytes(VerificationError):
-    """A framework's parsed body was given. Only the bytes that came over the wire are signed."""
+    """The body is already parsed. The signature covers the raw bytes."""
 
     code = "body_not_bytes"
 
 
 class BadSecret(VerificationError):
+    """The receiver's secret is malformed."""
+
     code = "bad_secret"
 
 
 class MissingDependency(VerificationError):
-    """`cryptography` is needed and not installed."""
+    """`cryptography` is required and not installed."""
 
     code = "missing_dependency"
 
 
 class MalformedMessage(VerificationError):
+    """The message is not a signed SNS message."""
+
     code = "malformed_message"
 
 
 class WrongTopic(VerificationError):
+    """The message belongs to another topic."""
+
     code = "wrong_topic"
 
 
 class UntrustedCertificate(VerificationError):
+    """The certificate is not a valid certificate of SNS."""
+
     code = "untrusted_certificate"
 
 
 class CertificateUnavailable(VerificationError):
-    """The certificate could not be fetched: temporary, so the message deserves another try."""
+    """The certificate could not be downloaded. The failure is temporary; the message can be verified again."""
 
     code = "certificate_unavailable"
 
 
 class ConfirmationFailed(VerificationError):
+    """SNS did not confirm the subscription."""
+
     code = "confirmation_failed"

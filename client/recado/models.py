@@ -1,15 +1,15 @@
-"""What the service answers, as frozen dataclasses.
+"""The objects of the API, as frozen dataclasses.
 
-Each keeps the JSON that it was read from as `raw`, so a field that a newer service has is there too. Times are RFC
-3339 text in UTC, as they came.
+Each has its JSON as `raw`, which also contains fields of newer versions of the service. Times are RFC 3339 text
+in UTC.
 """
 
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from recado.errors import BadAnswer, RecadoError
@@ -27,25 +27,26 @@ class Record:
 
     @classmethod
     def of(cls: type[T], data: Any) -> T:
-        """From its JSON. Raises BadAnswer where a field that must be there is not."""
+        """From its JSON. Raises BadAnswer if a required field is missing."""
         if not isinstance(data, Mapping):
-            raise BadAnswer(f"expected a {cls.__name__}, got {type(data).__name__}")
+            raise BadAnswer(f"The response is a {type(data).__name__}, not an object of type {cls.__name__}.")
         record: Any = cls
-        values = {name: _read(kind, data[name]) for name, kind in _kinds(record).items() if name in data}
-        missing = _required(record) - values.keys()
+        types = _field_types(record)
+        values = {name: _convert(data[name], types[name]) for name in types if name in data}
+        missing = _required_fields(record) - values.keys()
         if missing:
-            raise BadAnswer(f"a {cls.__name__} without {', '.join(sorted(missing))}")
+            raise BadAnswer(f"The response lacks fields of {cls.__name__}: {', '.join(sorted(missing))}.")
         return cls(raw=data, **values)
 
 
 @functools.cache
-def _kinds(cls: type[Record]) -> dict[str, Any]:
+def _field_types(cls: type[Record]) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {item.name: hints[item.name] for item in fields(cls) if item.name != "raw"}
 
 
 @functools.cache
-def _required(cls: type[Record]) -> frozenset[str]:
+def _required_fields(cls: type[Record]) -> frozenset[str]:
     return frozenset(
         item.name
         for item in fields(cls)
@@ -53,16 +54,16 @@ def _required(cls: type[Record]) -> frozenset[str]:
     )
 
 
-def _read(kind: Any, value: Any) -> Any:
-    """The value as this type has it: records are made of objects, everything else stays."""
+def _convert(value: Any, to: Any) -> Any:
+    """The value as the field's type: objects become records, lists become tuples, other values stay."""
     if value is None:
         return None
-    if get_origin(kind) in (Union, types.UnionType):
-        kind = next(part for part in get_args(kind) if part is not types.NoneType)
-    if get_origin(kind) is tuple and isinstance(value, list):
-        return tuple(_read(get_args(kind)[0], item) for item in value)
-    if isinstance(kind, type) and issubclass(kind, Record):
-        return kind.of(value)
+    if get_origin(to) in (Union, UnionType):
+        to = next(part for part in get_args(to) if part is not NoneType)
+    if get_origin(to) is tuple and isinstance(value, list):
+        return tuple(_convert(item, get_args(to)[0]) for item in value)
+    if isinstance(to, type) and issubclass(to, Record):
+        return to.of(value)
     return value
 
 
@@ -71,7 +72,7 @@ def _read(kind: Any, value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Record):
-    """How far the stage is."""
+    """The progress of the stage."""
 
     done: int
     total: int
@@ -79,7 +80,7 @@ class Progress(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Failure(Record):
-    """Why a job failed; `code` is stable."""
+    """Why a job failed. `code` is stable."""
 
     code: str
     message: str
@@ -93,15 +94,15 @@ class _HasStatus(Record):
 
     @property
     def is_final(self) -> bool:
-        """Whether it has ended: nothing changes any more."""
+        """Whether the job has ended. It does not change any more then."""
         return self.status in FINAL
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus(_HasStatus):
-    """The small answer for polling.
+    """The status of a job, for polling.
 
-    `waiting_for`: why nobody works at a queued job yet, such as `rate_limit`, `provider_circuit` or `backoff`.
+    `waiting_for`: why a queued job does not run yet, such as `rate_limit`, `provider_circuit` or `backoff`.
     """
 
     stage: str
@@ -120,32 +121,36 @@ class _HasKind(Record):
 
     @property
     def subject(self) -> tuple[str, str] | None:
-        """What the job is about: a field of it and its value, such as ("document_id", "notes"); None for nothing.
+        """The job's subject: the field's name and value, such as ("document_id", "notes"). None if it has none.
 
-        Each kind has a name of its own for that field, so it is found as one that not every job has. Where a newer
-        service sends several, `<kind>_id` comes first, and then any other id.
+        The name of the field depends on the kind, so it is found as a text field that not all jobs have. If
+        there are several, `<kind>_id` is preferred, then any other `…_id`.
         """
-        own = {name: value for name, value in self.raw.items() if name not in _common() and isinstance(value, str)}
+        own = {
+            name: value
+            for name, value in self.raw.items()
+            if name not in _common_fields() and isinstance(value, str)
+        }
         ids = [name for name in own if name.endswith("_id")]
-        names = [name for name in ids if name == f"{self.kind}_id"] or ids or list(own)
-        return (names[0], own[names[0]]) if names else None
+        preferred = [name for name in ids if name == f"{self.kind}_id"] or ids or list(own)
+        return (preferred[0], own[preferred[0]]) if preferred else None
 
     @property
     def document_id(self) -> str | None:
-        """The document, where the job is about one."""
+        """The job's document, None if it has none."""
         name: str | None = self.raw.get("document_id")
         return name
 
 
 @functools.cache
-def _common() -> frozenset[str]:
-    """The fields that jobs of all kinds have."""
-    return frozenset(_kinds(Job)) | frozenset(_kinds(JobSummary))
+def _common_fields() -> frozenset[str]:
+    """The fields of jobs of all kinds."""
+    return frozenset(_field_types(Job)) | frozenset(_field_types(JobSummary))
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSummary(_HasKind, _HasStatus):
-    """A job in a list."""
+    """A job in a list of jobs."""
 
     stage: str
     created_at: str
@@ -156,10 +161,10 @@ class JobSummary(_HasKind, _HasStatus):
 
 @dataclass(frozen=True, kw_only=True)
 class Job(_HasKind, JobStatus):
-    """The whole job. `webhook_secret` is there in full once: in the answer that made it.
+    """A job with all fields. `webhook_secret` is complete only in the response that created the job's endpoint.
 
-    `result_truncated`: the result is too large to be in the job. `client.result(job)` fetches it from
-    `links["result"]`, and `result` is None.
+    `result_truncated`: the result is too large for the job, so `result` is None. `client.result(job)` downloads it
+    from `links["result"]`.
     """
 
     created_at: str = ""
@@ -176,18 +181,18 @@ class Job(_HasKind, JobStatus):
 
 
 class JobEnded(RecadoError):
-    """The job ended without being completed; `job` is how it ended."""
+    """The job ended without completing. `job` is the job after its end."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        super().__init__(self._say())
+        super().__init__(self._message())
 
-    def _say(self) -> str:
-        return f"{self.job.job_id} {self.job.status}"
+    def _message(self) -> str:
+        return f"{self.job.job_id} was {self.job.status}."
 
 
 class JobFailed(JobEnded):
-    """`code` is stable, `message` is for people, `stage` is where."""
+    """The job failed. `code` is stable, `message` is for people, `stage` is the stage that failed."""
 
     @property
     def code(self) -> str:
@@ -195,22 +200,22 @@ class JobFailed(JobEnded):
 
     @property
     def message(self) -> str:
-        return self.job.error.message if self.job.error else "no reason is given"
+        return self.job.error.message if self.job.error else "The service gives no reason."
 
     @property
     def stage(self) -> str:
         return self.job.error.stage if self.job.error else self.job.stage
 
-    def _say(self) -> str:
+    def _message(self) -> str:
         return f"{self.job.job_id} failed in stage {self.stage} ({self.code}): {self.message}"
 
 
 class JobCanceled(JobEnded):
-    """Somebody canceled it."""
+    """The job was canceled."""
 
 
 def raise_unless_completed(job: Job) -> None:
-    """Raises JobFailed or JobCanceled where that is how the job ended."""
+    """Raises JobFailed or JobCanceled if the job has ended so."""
     if job.status == "failed":
         raise JobFailed(job)
     if job.status == "canceled":
@@ -219,9 +224,10 @@ def raise_unless_completed(job: Job) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class JobEvent(Record):
-    """One fact in a job's log. The fields of its kind are in `raw`, and `event["chunks"]` reads them.
+    """An event of a job's log. Fields of the kind are in `raw`; `event["chunks"]` reads them.
 
-    `status` and `stage` are the job's after the event. Both are empty where a service does not say them.
+    `status` and `stage` are those of the job after the event. Older services do not send them; then they are
+    empty.
     """
 
     event: str
@@ -239,7 +245,7 @@ class JobEvent(Record):
 
     @property
     def is_final(self) -> bool:
-        """Whether it is the last event: the job has ended with it."""
+        """Whether the job ended with this event."""
         return self.status in FINAL
 
     def __getitem__(self, name: str) -> Any:
@@ -251,10 +257,11 @@ class JobEvent(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Delta(Record):
-    """A piece of text while it is being made, number `index` of it; a snapshot has all through that number.
+    """A piece of a text that a job is writing. `index` is its number; a snapshot contains all pieces up to it.
 
-    A snapshot replaces what was there: it comes to who comes late or has missed something, and where the text
-    is begun again. The last pieces may be missing; the whole text is in the job's result.
+    Append a delta to the text, and replace the text by a snapshot. Snapshots are sent at the beginning of a
+    subscription, after missed deltas, and when the job restarts the text. The last deltas may be missing; the
+    complete text is in the job's result.
     """
 
     index: int
@@ -264,7 +271,7 @@ class Delta(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class LiveTicket(Record):
-    """Lets its bearer in once, until `expires_at`, to the WebSocket at `url`, which has the ticket in it."""
+    """Opens the WebSocket at `url` once, until `expires_at`. `url` contains the ticket."""
 
     ticket: str = field(repr=False)
     url: str = field(repr=False)
@@ -276,7 +283,7 @@ class LiveTicket(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Upload(Record):
-    """Where to PUT a file, with exactly these headers."""
+    """The URL to PUT a file to, with exactly these headers."""
 
     s3_key: str
     url: str
@@ -287,7 +294,7 @@ class Upload(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class UploadPart(Record):
-    """Where to PUT the part with this number, of this many bytes."""
+    """The URL to PUT a part to. `size` is in bytes."""
 
     number: int
     size: int
@@ -296,7 +303,7 @@ class UploadPart(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class MultipartUpload(Record):
-    """Where to PUT the parts of a file, all but the last of `part_size` bytes."""
+    """The URLs to PUT the parts of a file to. All parts but the last have `part_size` bytes."""
 
     s3_key: str
     upload_id: str
@@ -308,7 +315,7 @@ class MultipartUpload(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Document(Record):
-    """A document that can be found."""
+    """A searchable document."""
 
     document_id: str
     version: str
@@ -322,7 +329,7 @@ class Document(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Hit(Record):
-    """A chunk near the query. `score` is the cosine; `start` and `end` count characters of the text."""
+    """A matching chunk. `score` is the cosine similarity; `start` and `end` are offsets in characters."""
 
     document_id: str
     version: str
@@ -339,7 +346,7 @@ class Hit(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Circuit(Record):
-    """While it is open, deliveries wait and spend no attempts."""
+    """The circuit breaker of an endpoint. While it is open, deliveries wait without using up attempts."""
 
     state: str
     next_probe_at: str | None = None
@@ -347,7 +354,7 @@ class Circuit(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook(Record):
-    """An endpoint. `secret` is there once: in the answer that made it."""
+    """A webhook endpoint. `secret` is only in the response that created it."""
 
     webhook_id: str
     url: str | None
@@ -371,7 +378,7 @@ class Webhook(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt(Record):
-    """One HTTP request of a delivery. `error` is a class such as `timeout`; None for a 2xx."""
+    """One HTTP request of a delivery. `error` is an error class such as `timeout`, None for a 2xx status."""
 
     number: int
     at: str
@@ -384,7 +391,7 @@ class Attempt(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery(Record):
-    """One event to one endpoint. `attempts` and `payload` are there where a single one is asked for."""
+    """One event sent to one endpoint. `attempts` and `payload` are only in the response for a single delivery."""
 
     delivery_id: str
     webhook_id: str
@@ -403,6 +410,6 @@ class Delivery(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Pending(Record):
-    """A test that was not answered in time; its delivery will be found under this id."""
+    """A test without a response yet. Get the result with `client.webhooks.delivery(delivery_id)`."""
 
     delivery_id: str

@@ -1,7 +1,7 @@
-"""What wakes an operator: messages that failed too often, and what stands still without any message failing.
+"""Alarms: messages in dead-letter queues, and work that stops without any message failing.
 
-Each tells `error-alerts`. What has no alarm here has another way to be noticed: a function that fails on a queue's
-messages fills its dead-letter queue, and a failed job is an event of its own.
+All of them notify `error-alerts`. Other failures need no alarm: a function that fails on a queue's messages fills
+its dead-letter queue, and a failed job is an event.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from constructs import Construct
 from stacks.constructs.job_queue import JobQueue
 
 PERIOD = Duration.minutes(5)
-STREAM_LATE = Duration.minutes(5)
+MAX_STREAM_AGE = Duration.minutes(5)
 FAILED_RUNS = 3  # of the five in a period
-WEBHOOKS_LATE = Duration.hours(1)  # the queue itself delays a retry by up to a quarter of that
+MAX_WEBHOOK_AGE = Duration.hours(1)  # the queue itself delays a retry by up to a quarter of that
 
 
 class Alarms(Construct):
-    """Each watches one metric: that is what CloudWatch charges for, and the local engine knows no metric math."""
+    """Each watches one metric: CloudWatch charges by metric, and the local engine has no metric math."""
 
     def __init__(
         self,
@@ -34,51 +34,51 @@ class Alarms(Construct):
         topic: sns.ITopic,
         publisher: lambda_.Function,
         push: lambda_.Function,
-        waker: lambda_.Function,
+        retry_scheduler: lambda_.Function,
         webhooks: JobQueue,
         dead_letters: Sequence[JobQueue],
     ) -> None:
         super().__init__(scope, construct_id)
         own = (
-            self._behind("EventsLate", publisher, "events of the jobs table do not get to SNS"),
-            self._behind("ListenersLate", push, "WebSockets are not told what happens"),
-            self._waker(waker),
-            self._lateness(webhooks),
+            self._stream_age("EventsLate", publisher, "Events are published to SNS more than 5 minutes late"),
+            self._stream_age("ListenersLate", push, "Events are pushed to WebSockets more than 5 minutes late"),
+            self._failed_runs(retry_scheduler),
+            self._webhook_age(webhooks),
         )
         for alarm in (*own, *(queue.alarm for queue in dead_letters)):
             alarm.add_alarm_action(actions.SnsAction(topic))
 
-    def _behind(self, construct_id: str, reader: lambda_.Function, consequence: str) -> cloudwatch.Alarm:
-        """Nothing starts and nobody is told while events wait in the stream, which forgets them after 24 hours."""
+    def _stream_age(self, construct_id: str, reader: lambda_.Function, description: str) -> cloudwatch.Alarm:
+        """No job starts and no caller is told while events wait in the stream, which keeps them for 24 hours."""
         return self._alarm(
             construct_id,
             reader.metric("IteratorAge", statistic="Maximum", period=PERIOD),
-            threshold=STREAM_LATE.to_milliseconds(),
-            description=f"A reader of the stream is behind: {consequence}",
+            threshold=MAX_STREAM_AGE.to_milliseconds(),
+            description=description,
         )
 
-    def _waker(self, waker: lambda_.Function) -> cloudwatch.Alarm:
-        """Retries after over 15 minutes depend on it, and so does the alarm on the dead letters it receives."""
+    def _failed_runs(self, retry_scheduler: lambda_.Function) -> cloudwatch.Alarm:
+        """Retries after more than 15 minutes depend on it, and so does the alarm on the DLQ that it drains."""
         return self._alarm(
-            "WakerFails",
-            waker.metric_errors(statistic="Sum", period=PERIOD),
+            "RetrySchedulerFails",
+            retry_scheduler.metric_errors(statistic="Sum", period=PERIOD),
             threshold=FAILED_RUNS,
-            description="The webhook waker fails in most of its runs: webhooks are not retried",
+            description="The retry scheduler fails in most of its runs, so webhooks are not retried",
         )
 
-    def _lateness(self, webhooks: JobQueue) -> cloudwatch.Alarm:
-        """A sender that is throttled, disabled or too slow fails no message: all that shows is its age."""
+    def _webhook_age(self, webhooks: JobQueue) -> cloudwatch.Alarm:
+        """A sender that is throttled, disabled or too slow fails no message. Only the message's age shows it."""
         return self._alarm(
             "WebhooksLate",
             webhooks.queue.metric_approximate_age_of_oldest_message(statistic="Maximum", period=PERIOD),
-            threshold=WEBHOOKS_LATE.to_seconds(),
-            description="A webhook has been waiting for the sender for an hour",
+            threshold=MAX_WEBHOOK_AGE.to_seconds(),
+            description="A webhook has waited for the sender for more than an hour",
         )
 
     def _alarm(
         self, construct_id: str, metric: cloudwatch.IMetric, *, threshold: float, description: str
     ) -> cloudwatch.Alarm:
-        """Twice in a row: a deployment or a hiccup is over by then. Where nothing happens there is no data."""
+        """An alarm after two periods in a row, so that a deployment raises none. No data means no traffic."""
         return cloudwatch.Alarm(
             self,
             construct_id,

@@ -1,4 +1,4 @@
-"""SNS fan-out: one topic of all events, one of what went wrong, and filtered subscriptions of queues."""
+"""SNS fan-out: a topic for all events, a topic for failures and alarms, and filtered subscriptions of queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stacks.constructs.job_queue import JobQueue
 
 
 class FanOut(Construct):
-    """`doc-events` carries every event; `error-alerts` only failures, for people and their pagers."""
+    """`doc-events` carries every event, `error-alerts` failed jobs and alarms, for operators."""
 
     def __init__(self, scope: Construct, construct_id: str, *, alert_email: str) -> None:
         super().__init__(scope, construct_id)
@@ -25,7 +25,7 @@ class FanOut(Construct):
             self.alerts.add_subscription(subscriptions.EmailSubscription(alert_email))
 
     def _let_alarms_publish(self) -> None:
-        """A topic with a policy of its own loses the default one, which let the account's alarms in.
+        """Allow the account's alarms to publish: a topic with a policy of its own has no default policy.
 
         https://repost.aws/knowledge-center/cloudwatch-receive-sns-for-alarm-trigger
         """
@@ -42,7 +42,7 @@ class FanOut(Construct):
         )
 
     def subscribe(self, target: JobQueue, *, event_types: Sequence[str] | None = None) -> None:
-        """Deliver events of these types, or all, to the queue, raw; failures go to its DLQ."""
+        """Deliver events of these types (None: all) to the queue, raw, with its DLQ for failed deliveries."""
         if event_types is None:
             policy = None
         elif not event_types:

@@ -1,4 +1,4 @@
-"""The one place where Lambda functions are made, so that all of them are alike."""
+"""The one factory of Lambda functions: runtime, code, layers, role, logs, tracing and common environment."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Functions(Construct):
     ) -> lambda_.Function:
         """Make a function whose handler is `lambdas/<handler>/handler.py`, such as `kinds/document/search`.
 
-        A file may move without becoming another function: the construct's id stays.
-        `retries`: after a failed asynchronous call (Lambda's default is two); 0 for what a schedule calls anyway.
+        Its logs name it by that path. The logical id follows from `construct_id`, so the file may move.
+        `retries`: how often Lambda repeats a failed asynchronous call (its default: 2); 0 for scheduled functions.
         """
         log_group = logs.LogGroup(
             self,
@@ -68,14 +68,14 @@ class Functions(Construct):
             tracing=lambda_.Tracing.ACTIVE,
             timeout=timeout,
             memory_size=memory_mb,
-            environment=self._common_environment(handler.rpartition("/")[2]) | (environment or {}),
+            environment=self._common_environment(handler) | (environment or {}),
             layers=[self._layer(layer) for layer in ("base", *layers)] if self._config.layers else None,
             retry_attempts=retries,
             recursive_loop=recursive_loop,
         )
 
-    def _common_environment(self, name: str) -> dict[str, str]:
-        return {"POWERTOOLS_SERVICE_NAME": name, "POWERTOOLS_LOG_LEVEL": self._config.log_level}
+    def _common_environment(self, handler: str) -> dict[str, str]:
+        return {"POWERTOOLS_SERVICE_NAME": handler, "POWERTOOLS_LOG_LEVEL": self._config.log_level}
 
     def _layer(self, name: str) -> lambda_.LayerVersion:
         if name not in self._layers:
@@ -86,7 +86,7 @@ class Functions(Construct):
 
 
 def call_every(scope: Construct, construct_id: str, period: Duration, function: lambda_.Function) -> None:
-    """Call it so often, and never again for a run that failed: the next one makes up for it."""
+    """Call the function on a schedule. A call that failed is not repeated, since the next one follows soon."""
     events.Rule(
         scope,
         construct_id,
@@ -96,7 +96,7 @@ def call_every(scope: Construct, construct_id: str, period: Duration, function: 
 
 
 def log_retention(config: Config) -> logs.RetentionDays:
-    """The shortest that CloudWatch offers and that keeps logs at least as long as the configuration says."""
+    """`log_retention_days`, rounded up to a number of days that CloudWatch offers."""
     names = {
         1: "ONE_DAY", 3: "THREE_DAYS", 5: "FIVE_DAYS", 7: "ONE_WEEK", 14: "TWO_WEEKS", 30: "ONE_MONTH",
         60: "TWO_MONTHS", 90: "THREE_MONTHS", 120: "FOUR_MONTHS", 150: "FIVE_MONTHS", 180: "SIX_MONTHS",

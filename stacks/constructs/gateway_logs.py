@@ -1,6 +1,6 @@
-"""API Gateway's right to write access logs. It is a setting of the account, one for each region, not of an API.
+"""API Gateway's permission to write access logs: one setting per account and region, for all its APIs.
 
-Without it no stage can be made that has an access log.
+Without it, a stage with an access log cannot be created.
 https://docs.aws.amazon.com/apigateway/latest/developerguide/set-up-logging.html#set-up-access-logging-permissions
 """
 
@@ -17,7 +17,7 @@ from stacks.constructs.functions import log_retention
 
 
 class GatewayLogs(Construct):
-    """The setting, where this deployment is to make it, and a log group for each stage."""
+    """The account's setting, if `api_log_role` is true, and a log group for each stage."""
 
     def __init__(self, scope: Construct, construct_id: str, *, config: Config) -> None:
         super().__init__(scope, construct_id)
@@ -25,7 +25,7 @@ class GatewayLogs(Construct):
         self._setting = self._account() if config.api_log_role else None
 
     def _account(self) -> apigateway.CfnAccount:
-        """Both outlive the stack: other APIs of the account may have come to need them."""
+        """Both outlive the stack, because other APIs of the account may depend on them."""
         role = iam.Role(
             self,
             "Role",
@@ -46,6 +46,6 @@ class GatewayLogs(Construct):
         )
 
     def allow(self, stage: Construct) -> None:
-        """Make the stage only once it may have a log."""
+        """Create the stage after the account's setting."""
         if self._setting:
             stage.node.add_dependency(self._setting)

@@ -1,4 +1,4 @@
-"""A queue with everything that belongs to it. Its numbers follow from the worker; none is typed twice."""
+"""A queue with its dead-letter queue, alarm and worker. Its numbers are derived from the worker's timeout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DLQ_RETENTION = Duration.days(14)
 
 
 class JobQueue(Construct):
-    """Queue + dead-letter queue + alarm + worker mapping."""
+    """A queue, its dead-letter queue with an alarm, and the mapping to its worker."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class JobQueue(Construct):
         max_concurrency: int,
         batch_size: int = 10,
         batch_window: Duration | None = None,
-        swept: bool = True,
+        drained: bool = True,
     ) -> None:
-        """`swept`: the sweep empties the DLQ; otherwise dead messages stay for an operator to redrive."""
+        """`drained`: a scheduled function empties the DLQ. If not, messages stay for an operator to redrive."""
         super().__init__(scope, construct_id)
-        assert worker.timeout is not None  # noqa: S101 the factory always sets it
+        self.worker = worker
         self.dead_letters = sqs.Queue(
             self,
             "DeadLetters",
@@ -50,13 +50,13 @@ class JobQueue(Construct):
         worker.add_event_source(
             _mapping(self.queue, batch_size=batch_size, window=batch_window, max_concurrency=max_concurrency)
         )
-        self.alarm = self._alarm(swept=swept)
+        self.alarm = self._alarm(drained=drained)
 
-    def _alarm(self, *, swept: bool) -> cloudwatch.Alarm:
-        """A swept DLQ is empty again within a minute, so what counts there is that something was received."""
+    def _alarm(self, *, drained: bool) -> cloudwatch.Alarm:
+        """A drained DLQ is empty again within a minute, so its alarm counts the messages that were received."""
         metric = (
             self.dead_letters.metric_number_of_messages_received(period=Duration.minutes(1))
-            if swept
+            if drained
             else self.dead_letters.metric_approximate_number_of_messages_visible(period=Duration.minutes(1))
         )
         return cloudwatch.Alarm(
@@ -66,7 +66,7 @@ class JobQueue(Construct):
             threshold=1,
             evaluation_periods=1,
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-            alarm_description=f"{self.node.id}: a message failed {MAX_RECEIVES} times",
+            alarm_description=f"Queue {self.node.id}: a message went to the dead-letter queue",
         )
 
 

@@ -1,4 +1,4 @@
-"""The jobs table's stream, for its two readers: new events, and whatever else a filter lets through."""
+"""The jobs table's stream as an event source. A stream has room for two readers: publisher and push."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def jobs_stream(
     retry_attempts: int,
     max_record_age: Duration,
 ) -> sources.DynamoEventSource:
-    """Records that one of `filters` lets through, a hundred at a time, from the oldest on."""
+    """Records that match one of `filters`, at most 100 at a time, from the oldest on."""
     return sources.DynamoEventSource(
         storage.jobs,
         starting_position=lambda_.StartingPosition.TRIM_HORIZON,
@@ -35,7 +35,7 @@ def jobs_stream(
 
 @jsii.implements(lambda_.IEventSourceDlq)
 class DiscardedRecords:
-    """The data bucket, for what Lambda gives up on. CDK's own would let the function read and delete all of it."""
+    """The data bucket as on-failure destination. CDK's own S3 class grants read and delete on the whole bucket."""
 
     def __init__(self, storage: StorageStack) -> None:
         self._storage = storage

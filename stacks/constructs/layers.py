@@ -1,4 +1,4 @@
-"""Lambda layers from pinned requirements, built by pip alone: no Docker, whatever machine this is."""
+"""Lambda layers from pinned requirements, built by pip without Docker, on any machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PipBundling:
 
 
 def prune(target: Path) -> None:
-    """Drop what no function imports: tests, headers, type stubs, console scripts."""
+    """Remove what no function imports: tests, headers, type stubs, console scripts."""
     for pattern in UNUSED:
         for path in list(target.rglob(pattern)):
             if path.is_dir():
@@ -60,8 +60,8 @@ def prune(target: Path) -> None:
 
 
 def _compile(target: Path) -> None:
-    """/opt is read-only, so what is not compiled here is compiled at every cold start. Needs the same Python."""
-    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH  # no time stamps: the same input, the same layer
+    """Compile here, because /opt is read-only and every cold start would compile again. Needs the same Python."""
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH  # no time stamps, so that builds are reproducible
     compileall.compile_dir(target, quiet=2, invalidation_mode=mode, stripdir=str(target.parent))
 
 

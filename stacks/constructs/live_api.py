@@ -1,4 +1,4 @@
-"""The WebSocket front: API Gateway WebSocket API, its routes, and what speaks to its open sockets."""
+"""The WebSocket API, its routes, and the functions that send to its connections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from aws_cdk import Duration
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_apigatewayv2_integrations as integrations
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -18,12 +17,12 @@ from stacks.constructs.jobs_stream import jobs_stream
 from stacks.storage import StorageStack, table_actions
 
 STAGE = "v1"
-# API Gateway ends a connection on which nothing is said for ten minutes.
+# API Gateway closes a connection that is idle for ten minutes.
 PING_EVERY = Duration.minutes(4)
 
 
 class LiveApi(Construct):
-    """`live` takes what clients say, `live_push` tells them what the jobs table's stream brings."""
+    """`on_message` handles what clients send, `push` sends them new events, `ping` keeps connections open."""
 
     def __init__(
         self,
@@ -39,20 +38,20 @@ class LiveApi(Construct):
         self._config, self._functions, self._storage = config, functions, storage
         self.websocket_api = apigateway.WebSocketApi(self, "Api", api_name="recado-live")
         self.url = f"{self.websocket_api.api_endpoint}/{STAGE}"
-        self.live = self._live()
+        self.on_message = self._on_message()
         self.push = self._push()
         self.ping = self._ping()
         stage = self._stage(logs)
         stage.node.add_dependency(*self._routes())  # an API without routes cannot be deployed
 
-    def _live(self) -> lambda_.Function:
-        live = self._speaker("OnMessage", "live/on_message", timeout=Duration.seconds(29))
-        self._storage.jobs.grant(live, *table_actions("GetItem", "PutItem", "DeleteItem", "Query"))
-        return live
+    def _on_message(self) -> lambda_.Function:
+        on_message = self._function("OnMessage", "live/on_message", timeout=Duration.seconds(29))
+        self._storage.jobs.grant(on_message, *table_actions("GetItem", "PutItem", "DeleteItem", "Query"))
+        return on_message
 
     def _push(self) -> lambda_.Function:
-        """The stream's second reader, and it can have no third. What it misses, the next event makes up for."""
-        push = self._speaker("Push", "live/push", timeout=Duration.minutes(1), memory_mb=1024)
+        """The stream's second reader. After a lost record, the job's next event sends all that is missing."""
+        push = self._function("Push", "live/push", timeout=Duration.minutes(1), memory_mb=1024)
         self._storage.jobs.grant(
             push, *table_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
         )
@@ -60,8 +59,8 @@ class LiveApi(Construct):
             jobs_stream(
                 self._storage,
                 filters=[
-                    _of_jobs("event", ["INSERT"]),
-                    _of_jobs("subscription", ["INSERT", "MODIFY"], state="asked"),
+                    _job_items("event", ["INSERT"]),
+                    _job_items("subscription", ["INSERT", "MODIFY"], state="asked"),
                 ],
                 retry_attempts=10,
                 max_record_age=Duration.minutes(10),
@@ -70,37 +69,44 @@ class LiveApi(Construct):
         return push
 
     def _ping(self) -> lambda_.Function:
-        ping = self._speaker("Ping", "live/ping", timeout=Duration.seconds(58), retries=0)
+        ping = self._function("Ping", "live/ping", timeout=Duration.seconds(58), retries=0)
         self._storage.jobs.grant(ping, *table_actions("DeleteItem", "Query"))
         call_every(self, "Pings", PING_EVERY, ping)
         return ping
 
-    def _speaker(self, construct_id: str, handler: str, **options: object) -> lambda_.Function:
+    def _function(
+        self,
+        construct_id: str,
+        handler: str,
+        *,
+        timeout: Duration,
+        memory_mb: int = 512,
+        retries: int | None = None,
+    ) -> lambda_.Function:
+        """A function that may send to connections and close them."""
         function = self._functions.create(
             construct_id,
             handler,
+            timeout=timeout,
+            memory_mb=memory_mb,
+            retries=retries,
             environment={"JOBS_TABLE": self._storage.jobs.table_name, "LIVE_URL": self.url},
-            **options,  # type: ignore[arg-type]
         )
-        self.grant_speaking(function)
+        self.websocket_api.grant_manage_connections(function)
         return function
 
-    def grant_speaking(self, function: iam.IGrantable) -> None:
-        """Allow to send to open connections, and to end one."""
-        self.websocket_api.grant_manage_connections(function)
-
     def _routes(self) -> list[apigateway.WebSocketRoute]:
-        """Who may connect, the function decides: it reads the job whose link it is, or takes the ticket."""
+        """No authorizer: `on_message` checks the job's link or the ticket of a new connection itself."""
         routes = {"connect": "$connect", "disconnect": "$disconnect", "message": "$default"}
         return [
             self.websocket_api.add_route(
-                key, integration=integrations.WebSocketLambdaIntegration(name.capitalize(), self.live)
+                key, integration=integrations.WebSocketLambdaIntegration(name.capitalize(), self.on_message)
             )
             for name, key in routes.items()
         ]
 
     def _stage(self, logs: GatewayLogs) -> apigateway.CfnStage:
-        """A handshake's query has a token or a ticket in it, and the log names neither."""
+        """A handshake's query contains a token or a ticket, so the access log has no query."""
         stage = apigateway.CfnStage(
             self,
             "Stage",
@@ -130,8 +136,8 @@ _ACCESS_LOG = {
 }
 
 
-def _of_jobs(entity: str, names: list[str], *, state: str | None = None) -> dict[str, object]:
-    """Records of items of this kind that belong to jobs."""
+def _job_items(entity: str, names: list[str], *, state: str | None = None) -> dict[str, object]:
+    """A filter for stream records of these event names, about a job's items of this entity."""
     image = {"entity": entity} | ({"state": state} if state else {})
     return {
         "eventName": lambda_.FilterRule.or_(*names),

@@ -1,4 +1,4 @@
-"""The HTTP front: API Gateway REST API, bearer keys by a Lambda authorizer, problem documents for its errors."""
+"""The REST API: its routes, the Lambda authorizer for bearer keys, and its errors as problem documents."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ GATEWAY_PROBLEMS = {
 
 
 class RestApi(Construct):
-    """`api` answers everything but what holds a request open (`wait`) and paths that have a function of their own.
+    """`long_poll` answers the paths that hold a request open, `routes` those of kinds, `api` all others.
 
-    `routes`: those functions, by the first part of the path.
+    `routes`: functions by the first segment of the path.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RestApi(Construct):
         config: Config,
         authorizer: lambda_.Function,
         api: lambda_.Function,
-        wait: lambda_.Function,
+        long_poll: lambda_.Function,
         routes: Mapping[str, lambda_.Function],
         logs: GatewayLogs,
     ) -> None:
@@ -68,8 +68,8 @@ class RestApi(Construct):
             default_cors_preflight_options=_cors(config.cors_origins),
         )
         logs.allow(self.rest_api.deployment_stage)
-        self._answer_errors_as_problems(config)
-        self._route(api, wait, routes)
+        self._gateway_responses(config)
+        self._route(api, long_poll, routes)
 
     def _stage(self, config: Config, logs: GatewayLogs) -> apigateway.StageOptions:
         return apigateway.StageOptions(
@@ -78,14 +78,14 @@ class RestApi(Construct):
             throttling_burst_limit=config.api_throttle_burst,
             tracing_enabled=True,
             access_log_destination=apigateway.LogGroupLogDestination(logs.group("Access")),
-            # the resource, not the path: a path or query may carry a token
+            # the resource instead of the path: a path or a query may contain a token
             access_log_format=apigateway.AccessLogFormat.custom(json.dumps(_ACCESS_LOG)),
         )
 
-    def _answer_errors_as_problems(self, config: Config) -> None:
+    def _gateway_responses(self, config: Config) -> None:
         for name, (status, problem, detail) in GATEWAY_PROBLEMS.items():
             self._gateway_response(config, name, status, problem, detail)
-        # $context.error.message may quote what the caller sent, a token or half of a JSON among it
+        # no $context.error.message: it may quote the request, a token or broken JSON included
         refused = "The request was refused. Check its method, path and headers; see /openapi.json."
         self._gateway_response(config, "DEFAULT_4XX", None, "bad_request", refused)
         self._gateway_response(config, "DEFAULT_5XX", None, "internal", "Something failed on our side. Try again.")
@@ -109,24 +109,24 @@ class RestApi(Construct):
         )
 
     def _route(
-        self, api: lambda_.Function, wait: lambda_.Function, routes: Mapping[str, lambda_.Function]
+        self, api: lambda_.Function, long_poll: lambda_.Function, routes: Mapping[str, lambda_.Function]
     ) -> None:
-        """Literal resources hide a greedy parent, so each level under them says where the rest goes."""
-        to_api, to_wait = _integration(api), _integration(wait)
+        """A literal path takes precedence over `{proxy+}`, so each level below one needs its own `{proxy+}`."""
+        to_api, to_long_poll = _integration(api), _integration(long_poll)
         root = self.rest_api.root
         jobs = root.add_resource("jobs")
         job = jobs.add_resource("{job_id}")
         webhooks = root.add_resource("webhooks")
         webhook = webhooks.add_resource("{webhook_id}")
-        for parent in (jobs, job, webhooks, webhook):
-            self._method(parent, "ANY", to_api)
+        for resource in (jobs, job, webhooks, webhook):
+            self._method(resource, "ANY", to_api)
         for parent in (job, webhook, root):
             self._method(parent.add_resource("{proxy+}"), "ANY", to_api)
         for held_open in (job.add_resource("status"), job.add_resource("events"), webhook.add_resource("test")):
-            self._method(held_open, "ANY", to_wait)
+            self._method(held_open, "ANY", to_long_poll)
         link = root.add_resource("follow").add_resource("{token}")
-        for name in LINKS:  # the token is the key
-            link.add_resource(name).add_method("GET", to_wait)
+        for name in LINKS:  # the token in the path stands for a key
+            link.add_resource(name).add_method("GET", to_long_poll)
         for path, function in routes.items():
             self._method(root.add_resource(path), "ANY", _integration(function))
         for path in OPEN_PATHS:
@@ -161,7 +161,7 @@ _ACCESS_LOG = {
 
 
 def _allow_origin(origins: tuple[str, ...]) -> str:
-    """A gateway response is a constant: with several origins only `*` is right for all (no cookie is used)."""
+    """A gateway response cannot depend on the request, so several origins need `*` (no cookie is used)."""
     return origins[0] if len(origins) == 1 else "*"
 
 

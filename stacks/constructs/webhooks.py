@@ -1,4 +1,4 @@
-"""Webhooks: `dispatch` writes one delivery per event and endpoint, `webhook_sender` sends it when it is due."""
+"""Webhooks: `dispatch` writes one delivery per event and endpoint, `sender` sends it when it is due."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stacks.storage import StorageStack, table_actions
 
 
 class Webhooks(Construct):
-    """notify ▸ dispatch ▸ webhooks ▸ webhook_sender ▸ somebody's URL."""
+    """notify ▸ dispatch ▸ webhooks ▸ sender ▸ the endpoint's URL; `retry_scheduler` queues later attempts."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Webhooks(Construct):
             "Notify",
             worker=self.dispatch,
             max_concurrency=config.notify_concurrency,
-            swept=False,
+            drained=False,
         )
         self.dispatch.add_environment("NOTIFY_QUEUE_URL", self.notify.queue.queue_url)
-        self.waker = self._waker()
+        self.retry_scheduler = self._retry_scheduler()
         self._grant()
 
     def _sender(self) -> lambda_.Function:
@@ -49,10 +49,10 @@ class Webhooks(Construct):
         return self._functions.create(
             "Sender",
             "webhooks/sender",
-            # a batch is sent at once, each within its own deadline, so one deadline and some slack is enough
+            # the messages of a batch are sent in parallel, each within the webhook timeout
             timeout=Duration.seconds(config.webhook_timeout_seconds + 30),
             layers=("signing",),
-            memory_mb=1024,  # it has as much CPU as memory, and a busy sender needs it
+            memory_mb=1024,  # Lambda gives CPU in proportion to memory, and a busy sender needs it
             environment=self._tables()
             | self._retries()
             | outbound_environment(config)
@@ -63,7 +63,7 @@ class Webhooks(Construct):
                 "JOB_RETENTION_DAYS": str(config.job_retention_days),
                 "DELIVERY_RETENTION_DAYS": str(config.delivery_retention_days),
             },
-            # It re-sends to its own queue to wait; hops are limited by the schedule, not by AWS's loop guard.
+            # It waits by sending a message to its own queue. The retry schedule limits how often.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
 
@@ -77,37 +77,37 @@ class Webhooks(Construct):
                 "DELIVERY_RETENTION_DAYS": str(self._config.delivery_retention_days),
                 "JOB_DEADLINE_MINUTES": str(self._config.job_deadline_minutes),
             },
-            # A replay goes on by a message to its own queue; each hop moves its cursor, so there is an end.
+            # It continues a replay by a message to its own queue. Each message moves the cursor, so it ends.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
 
-    def _waker(self) -> lambda_.Function:
-        """What is due later than a queue can delay, what was never queued, and what the queue gave up."""
+    def _retry_scheduler(self) -> lambda_.Function:
+        """Once a minute it queues deliveries that are due or were never queued, and drains the DLQ."""
         dead_letters = self.queue.dead_letters
-        waker = self._functions.create(
+        retry_scheduler = self._functions.create(
             "RetryScheduler",
             "webhooks/retry_scheduler",
             timeout=Duration.seconds(58),
             retries=0,
             environment=self._tables() | self._retries() | {"WEBHOOKS_DLQ_URL": dead_letters.queue_url},
         )
-        dead_letters.grant_consume_messages(waker)
-        call_every(self, "EveryMinute", Duration.minutes(1), waker)
-        return waker
+        dead_letters.grant_consume_messages(retry_scheduler)
+        call_every(self, "EveryMinute", Duration.minutes(1), retry_scheduler)
+        return retry_scheduler
 
     def _grant(self) -> None:
-        """What each calls and nothing else: none has to scan or to delete, and the sender talks to strangers."""
+        """Exactly the calls that each makes. None may scan or delete, since the sender calls unknown servers."""
         jobs, deliveries = self._storage.jobs, self._storage.deliveries
-        for function in (self.sender, self.dispatch, self.waker):
+        for function in (self.sender, self.dispatch, self.retry_scheduler):
             function.add_environment("WEBHOOKS_QUEUE_URL", self.queue.queue.queue_url)
             self.queue.queue.grant_send_messages(function)
             deliveries.grant(function, *table_actions("GetItem", "PutItem", "UpdateItem"))
         deliveries.grant(self.sender, *table_actions("BatchGetItem", "BatchWriteItem"))
         deliveries.grant(self.dispatch, *table_actions("Query"))
-        deliveries.grant(self.waker, *table_actions("Query"))
+        deliveries.grant(self.retry_scheduler, *table_actions("Query"))
         jobs.grant(self.sender, *table_actions("BatchGetItem", "PutItem"))
         jobs.grant(self.dispatch, *table_actions("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem"))
-        jobs.grant(self.waker, *table_actions("PutItem"))  # what a job shows of its webhook
+        jobs.grant(self.retry_scheduler, *table_actions("PutItem"))  # a job's last webhook attempt
         self.notify.queue.grant_send_messages(self.dispatch)
         self._storage.secrets_key.grant_decrypt(self.sender)
 
@@ -125,7 +125,7 @@ class Webhooks(Construct):
 
 
 def outbound_environment(config: Config) -> dict[str, str]:
-    """Which URLs webhooks may reach; the API checks them when they are given, the sender at each attempt."""
+    """Which URLs webhooks may reach. The API checks them when they are set, the sender at each attempt."""
     return {
         "WEBHOOK_ALLOW_HTTP": json.dumps(config.webhook_allow_http),
         "ALLOW_PRIVATE_CIDRS": json.dumps(list(config.allow_private_cidrs)),

@@ -1,1 +1,1 @@
-"""What each kind of job needs on AWS: `base` for all of them, and a file for each that needs more."""
+"""What each kind of job needs on AWS: `base` serves all kinds; a kind that needs more has a file of its own."""

@@ -1,4 +1,4 @@
-"""What a kind of job needs on AWS. A kind whose needs are the ordinary ones has no construct of its own."""
+"""What a kind of job needs on AWS. Most kinds need no construct of their own."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ LAMBDA_TIMEOUT = Duration.minutes(15)
 class Shared:
     """What all kinds share.
 
-    `start` starts and cleans up jobs and so calls the hooks `execution_input`, `on_ended` and `on_message`;
-    `finish` calls `on_complete`; `worker` calls `on_batch`, `work`, `on_complete` and `on_ended`.
+    The functions call the hooks of a kind: `start_job` calls `execution_input`, `on_ended` and `on_message`;
+    `finish_job` calls `on_complete`; `worker` calls `on_batch`, `work`, `on_complete` and `on_ended`. So a kind
+    grants them what its hooks do.
     """
 
     config: Config
     storage: StorageStack
     functions: Functions
-    start: lambda_.Function
-    finish: lambda_.Function
+    start_job: lambda_.Function
+    finish_job: lambda_.Function
     worker: lambda_.Function
     embedding: JobQueue
 
@@ -50,8 +51,8 @@ class Shared:
 class KindConstruct(Construct):
     """Functions, state machine and grants of one kind.
 
-    A subclass gives what differs: `tasks`, the functions that the state machine calls, by the names of the states,
-    and `grant`, what its hooks may do. `routes` are functions that answer paths of the API of their own.
+    A subclass overrides `tasks`, the functions that the state machine calls, and `grant`, what the kind's hooks
+    may do. `routes`: functions that answer REST API paths of the kind, by the first segment of the path.
     """
 
     def __init__(self, scope: Construct, *, kind: Kind, shared: Shared) -> None:
@@ -61,10 +62,10 @@ class KindConstruct(Construct):
         self.state_machine = self._state_machine(self.tasks()) if kind.runs_on == "machine" else None
         self.grant()
 
-    # ── what a subclass may give ─────────────────────────────────────────────────────────────────────────
+    # ── what a subclass may override ─────────────────────────────────────────────────────────────────────────
 
     def tasks(self) -> Mapping[str, lambda_.Function]:
-        """By the state that calls it. `lambdas/kinds/<kind>/handler.py` if nothing else is said."""
+        """Functions by the state that calls them. Default: `lambdas/kinds/<kind>/handler.py` for the one stage."""
         if len(self.kind.stages) != 1:
             raise DefinitionError(
                 f"{self.kind.name}: it has several stages; say in its construct which functions do them"
@@ -72,7 +73,7 @@ class KindConstruct(Construct):
         return {camel(self.kind.stages[0]): self.function(camel(self.kind.name), f"kinds/{self.kind.name}")}
 
     def grant(self) -> None:
-        """Allow functions what the kind's hooks do beyond the ordinary."""
+        """Allow the shared functions what the kind's hooks do in addition."""
 
     # ── what a subclass may use ──────────────────────────────────────────────────────────────────────────
 
@@ -89,7 +90,7 @@ class KindConstruct(Construct):
         write: Sequence[str] = ("work/", RESULTS),
         delete: Sequence[str] = ("work/",),
     ) -> lambda_.Function:
-        """A Task's function, which may read and write jobs, and objects below these prefixes."""
+        """A function for a Task. It may read and write jobs, and objects below these prefixes."""
         storage = self.shared.storage
         common = {"JOBS_TABLE": storage.jobs.table_name, "DATA_BUCKET": storage.data.bucket_name}
         function = self.shared.functions.create(
@@ -109,8 +110,8 @@ class KindConstruct(Construct):
     def _state_machine(self, tasks: Mapping[str, lambda_.Function]) -> sfn.StateMachine:
         text = json.dumps(self._definition(tasks), indent=2)
         stack, shared = Stack.of(self), self.shared
-        fillings = {name: function.function_arn for name, function in tasks.items()} | {
-            "FinishJob": shared.finish.function_arn,
+        substitutions = {name: function.function_arn for name, function in tasks.items()} | {
+            "FinishJob": shared.finish_job.function_arn,
             "Partition": stack.partition,
             "EmbeddingQueueUrl": shared.embedding.queue.queue_url,
         }
@@ -119,28 +120,31 @@ class KindConstruct(Construct):
             "Machine",
             # from_string keeps the definition in the template, where tests can read it
             definition_body=sfn.DefinitionBody.from_string(text),
-            definition_substitutions={name: value for name, value in fillings.items() if f"${{{name}}}" in text},
+            definition_substitutions={
+                name: value for name, value in substitutions.items() if f"${{{name}}}" in text
+            },
             tracing_enabled=True,
-            logs=sfn.LogOptions(
-                destination=logs.LogGroup(
-                    self,
-                    "MachineLogs",
-                    retention=log_retention(shared.config),
-                    removal_policy=RemovalPolicy.DESTROY,
-                ),
-                level=sfn.LogLevel.ALL,
-                include_execution_data=False,
-            ),
+            logs=self._machine_logs(),
         )
-        for function in (*tasks.values(), shared.finish):
+        for function in (*tasks.values(), shared.finish_job):
             function.grant_invoke_latest_version(machine)
         if "${EmbeddingQueueUrl}" in text:
             shared.embedding.queue.grant_send_messages(machine)
             machine.grant_task_response(shared.worker)
-        machine.grant_start_execution(shared.start)
-        machine.grant_execution(shared.start, "states:DescribeExecution", "states:StopExecution")
-        self._end_jobs_whose_execution_ended(machine)
+        machine.grant_start_execution(shared.start_job)
+        machine.grant_execution(shared.start_job, "states:DescribeExecution", "states:StopExecution")
+        self._finish_jobs_of_ended_executions(machine)
         return machine
+
+    def _machine_logs(self) -> sfn.LogOptions:
+        """Every transition, without the data that passes between states."""
+        group = logs.LogGroup(
+            self,
+            "MachineLogs",
+            retention=log_retention(self.shared.config),
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        return sfn.LogOptions(destination=group, level=sfn.LogLevel.ALL, include_execution_data=False)
 
     def _definition(self, tasks: Mapping[str, lambda_.Function]) -> Mapping[str, object]:
         kind, file = self.kind, DEFINITIONS / f"{self.kind.name}.asl.json"
@@ -155,8 +159,8 @@ class KindConstruct(Construct):
         stages = (*kind.stages, NOTIFY)
         return expand(definition, stages=stages, retryable=retryable_errors(), attempts=kind.max_attempts)
 
-    def _end_jobs_whose_execution_ended(self, machine: sfn.StateMachine) -> None:
-        """TIMED_OUT and ABORTED pass by every Catch; this rule does not."""
+    def _finish_jobs_of_ended_executions(self, machine: sfn.StateMachine) -> None:
+        """No Catch handles TIMED_OUT and ABORTED, so a rule on the execution's status calls `finish_job`."""
         events.Rule(
             self,
             "ExecutionEnded",
@@ -168,19 +172,22 @@ class KindConstruct(Construct):
                     "stateMachineArn": [machine.state_machine_arn],
                 },
             ),
-            targets=[targets.LambdaFunction(self.shared.finish)],
+            targets=[targets.LambdaFunction(self.shared.finish_job)],
         )
 
 
 def construct(scope: Construct, *, kind: Kind, shared: Shared) -> KindConstruct:
-    """What the kind needs on AWS, as `stacks/kinds/<kind>.py` says, if there is such a file."""
+    """The construct of the kind: the class in `stacks/kinds/<kind>.py` if that file exists, else KindConstruct.
+
+    Raises DefinitionError if the kind cannot be deployed as it is declared.
+    """
     if kind.deadline is not None:
         _check_deadline(kind.name, kind.deadline, shared.config)
     return _construct_class(kind.name)(scope, kind=kind, shared=shared)
 
 
 def _check_deadline(name: str, deadline: timedelta, config: Config) -> None:
-    """What a job needs must last as long as it may run, its messages too, which SQS keeps for four days."""
+    """A job's items, files and messages must be kept longer than it may run; SQS keeps messages for four days."""
     days = min(config.job_retention_days, config.file_retention_days, SQS_RETENTION_MINUTES / (24 * 60))
     if not timedelta(0) < deadline < timedelta(days=days):
         raise DefinitionError(f"{name}: its deadline is {deadline}; let it be less than {days:g} days")

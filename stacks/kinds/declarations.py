@@ -1,4 +1,4 @@
-"""The one door from what is deployed to the code: what kinds of jobs declare of themselves."""
+"""The declarations of all kinds of jobs: the only part of `lambdas` that `stacks` may import."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "lambdas"))  # the functions'
 from core.errors import Retryable
 from core.jobs import Kind
 from core.jobs.kind import NOTIFY
-from kinds import KINDS
+from kinds.registry import KINDS
 
 __all__ = ["KINDS", "NOTIFY", "Kind", "retryable_errors"]
 
 
 def retryable_errors() -> list[str]:
-    """The names of errors that are worth another try. Step Functions compares names, and knows no subclasses."""
+    """The names of errors that may be retried. Step Functions compares names, and does not know subclasses."""
     return [cls.__name__ for cls in Retryable.__subclasses__()]

@@ -1,8 +1,8 @@
-"""State machines in Amazon States Language: a file as readable as a drawing becomes a definition that fails well.
+"""State machines in Amazon States Language. `expand` adds retries and error handling, so that files stay short.
 
-- A Task without `Retry` gets the one for what it calls.
-- A `Catch` whose `Next` is NotifyFailure gets a `ResultPath`, and goes through a Pass that names the stage.
-- The stage is told by the state's name: `ChunkDocument` is the stage `chunk`, `NotifySuccess` the stage `notify`.
+- A Task without `Retry` gets one that fits the service which it calls.
+- A `Catch` whose `Next` is NotifyFailure gets a `ResultPath`, and leads through a Pass that names the stage.
+- The state's name gives the stage: `ChunkDocument` is the stage `chunk`, `NotifySuccess` the stage `notify`.
 
 https://docs.aws.amazon.com/step-functions/latest/dg/concepts-error-handling.html
 """
@@ -28,18 +28,19 @@ LAMBDA_FAULTS = (
 
 
 class DefinitionError(ValueError):
-    """A state machine's file that cannot be deployed; says which state, and what to change."""
+    """A kind or its state machine cannot be deployed. The message names it and says what to change."""
 
 
 def expand(
     definition: Mapping[str, Any], *, stages: Sequence[str], retryable: Sequence[str], attempts: int
 ) -> State:
-    """The definition with its retries and its failure branch.
+    """The definition with retries and the failure branch.
 
-    `stages`: those that a job of this kind can be in. `retryable`: the names of errors of our code that are worth
-    another try. `attempts`: how often a Task that calls a function is tried in all.
+    `stages`: all stages of the kind. `retryable`: the names of errors of our code that may be retried.
+    `attempts`: how often a Task that calls a function is tried in all. Raises DefinitionError if the name of a
+    state gives no stage.
     """
-    expanded: State = json.loads(json.dumps(definition))  # a copy in which no two states share a part
+    expanded: State = json.loads(json.dumps(definition))  # a deep copy
     for name, state in tasks(expanded):
         if "Retry" not in state:
             state["Retry"] = _retry(name, state, retryable, attempts)
@@ -47,16 +48,16 @@ def expand(
     for name in list(states):
         for catch in states[name].get("Catch", []):
             if catch["Next"] == LAST_RESORT:
-                note = f"{name}Failed"
-                if note in definition["States"]:
-                    raise DefinitionError(f"{note}: a state of this name is added after {name}; choose another")
-                catch |= {"ResultPath": "$.error", "Next": note}
-                states[note] = _stage_note(stage_of(name, stages))
+                failed = f"{name}Failed"
+                if failed in definition["States"]:
+                    raise DefinitionError(f"{failed}: a state of this name is added after {name}; choose another")
+                catch |= {"ResultPath": "$.error", "Next": failed}
+                states[failed] = _stage_pass(stage_of(name, stages))
     return expanded
 
 
 def single_task(name: str, *, timeout_seconds: int) -> State:
-    """A definition for a kind that has no file of its own: one Task, whose answer is the job's result."""
+    """The definition of a kind without a file: one Task, whose output is the job's result."""
     caught = [{"ErrorEquals": ["States.ALL"], "Next": LAST_RESORT}]
     job = {"job_id.$": "$.job_id", "execution.$": "$$.Execution.Id"}
     return {
@@ -95,7 +96,7 @@ def single_task(name: str, *, timeout_seconds: int) -> State:
 
 
 def tasks(definition: Mapping[str, Any]) -> Iterator[tuple[str, State]]:
-    """(name, state) of every Task, those inside a Map or a Parallel too."""
+    """(name, state) of every Task, also inside a Map or a Parallel."""
     for name, state in definition["States"].items():
         if state["Type"] == "Task":
             yield name, state
@@ -104,7 +105,7 @@ def tasks(definition: Mapping[str, Any]) -> Iterator[tuple[str, State]]:
 
 
 def stage_of(name: str, stages: Sequence[str]) -> str:
-    """The stage that a state is, by the first words of its name."""
+    """The stage that the state's name begins with. If several match, the longest."""
     found = [stage for stage in stages if re.match(rf"{re.escape(camel(stage))}(?![a-z0-9])", name)]
     if not found:
         raise DefinitionError(
@@ -115,11 +116,11 @@ def stage_of(name: str, stages: Sequence[str]) -> str:
 
 
 def camel(name: str) -> str:
-    """`fine_tune` as `FineTune`, the form of construct ids and states."""
+    """`fine_tune` as `FineTune`, the form of construct ids and state names."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-def _stage_note(stage: str) -> State:
+def _stage_pass(stage: str) -> State:
     return {"Type": "Pass", "Result": stage, "ResultPath": "$.stage", "Next": LAST_RESORT}
 
 
@@ -127,16 +128,16 @@ def _retry(name: str, state: State, retryable: Sequence[str], attempts: int) -> 
     if name == LAST_RESORT:
         return [_rule(["States.ALL"], rate=2, attempts=10, cap=120)]
     resource = str(state["Resource"])
-    if ":states:::sqs:" in resource:  # the sending alone: what the worker answers, and the deadline, are final
+    if ":states:::sqs:" in resource:  # only the sending: a failure from the worker and a timeout are final
         return [_rule(["SQS.AmazonSQSException", "SQS.SdkClientException"], rate=2, attempts=5, cap=60)]
     if not resource.startswith("${"):
         raise DefinitionError(f"{name}: it calls {resource}, so give it a Retry of its own")
-    again = [_rule([*retryable, *CRASHES], rate=4, attempts=attempts - 1, cap=120)] if attempts > 1 else []
-    return [*again, _rule(LAMBDA_FAULTS, rate=2, attempts=8, cap=120)]
+    own = [_rule([*retryable, *CRASHES], rate=4, attempts=attempts - 1, cap=120)] if attempts > 1 else []
+    return [*own, _rule(LAMBDA_FAULTS, rate=2, attempts=8, cap=120)]
 
 
 def _rule(errors: Sequence[str], *, rate: int, attempts: int, cap: int) -> State:
-    """Waits grow from two seconds on, with full jitter."""
+    """Waits grow from 2 s by `rate` to at most `cap` seconds, with full jitter."""
     return {
         "ErrorEquals": list(errors),
         "IntervalSeconds": 2,

@@ -1,4 +1,4 @@
-"""Documents: Validate ▸ Chunk ▸ Embed (Map over the queue) ▸ Store, and the search for what came of it."""
+"""Documents: Validate ▸ Chunk ▸ Embed (Map over the queue) ▸ Store, and the search in their chunks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stacks.kinds.base import KindConstruct
 
 
 class DocumentConstruct(KindConstruct):
-    """The functions of its stages, and the search. Embedding is done by the worker that all kinds share."""
+    """The functions of its stages, and the search. The worker that all kinds share does the embedding."""
 
     def tasks(self) -> Mapping[str, lambda_.Function]:
-        config, embedding = self.shared.config, embedding_environment(self.shared.config)
+        config = self.shared.config
         work = ("work/",)
         return {
             "ValidateDocument": self.function(
                 "ValidateDocument",
                 "kinds/document/validate_document",
-                # reading, parsing within its own limit, and writing
+                # parsing has a timeout of its own; reading and writing take some seconds more
                 timeout=Duration.seconds(config.parse_timeout_seconds + 60),
                 memory_mb=max(1024, config.parse_memory_mb + 512),
                 layers=("documents",),
@@ -52,7 +52,7 @@ class DocumentConstruct(KindConstruct):
                 "kinds/document/store_vectors",
                 timeout=Duration.minutes(5),
                 memory_mb=512,
-                environment=embedding,
+                environment=index_environment(config),
                 read=(),
                 write=(),
                 delete=(),
@@ -60,12 +60,12 @@ class DocumentConstruct(KindConstruct):
         }
 
     def grant(self) -> None:
-        """Vectors are written by the worker, and removed by whoever cleans up."""
+        """The worker writes vectors, and `start_job` deletes them when it cleans up."""
         shared, vectors = self.shared, ("vectors/",)
         for name, value in embedding_environment(shared.config).items():
             shared.worker.add_environment(name, value)
         shared.storage.grant_objects(shared.worker, read=vectors, write=vectors, delete=vectors)
-        shared.storage.grant_objects(shared.start, delete=vectors)
+        shared.storage.grant_objects(shared.start_job, delete=vectors)
         search = self._search()
         self.routes["search"] = search
         for function in (search, shared.worker):
@@ -93,16 +93,20 @@ class DocumentConstruct(KindConstruct):
 
 
 def embedding_environment(config: Config) -> dict[str, str]:
-    """What a function needs to speak to the model, or to name the index that the model made."""
+    """Which model embeds, and where it runs."""
+    return {"EMBEDDING": config.embedding} | index_environment(config)
+
+
+def index_environment(config: Config) -> dict[str, str]:
+    """The model and its dimensions name the vector index."""
     return {
-        "EMBEDDING": config.embedding,
         "EMBEDDING_MODEL": config.embedding_model,
         "EMBEDDING_DIMENSIONS": str(config.embedding_dimensions),
     }
 
 
 def model_access(config: Config, stack: Stack) -> list[iam.PolicyStatement]:
-    """Permission to call the one embedding model; none where the model runs inside the function."""
+    """Permission to call the configured embedding model; none if the model runs inside the function."""
     if config.embedding != "bedrock":
         return []
     model = f"arn:{stack.partition}:bedrock:{stack.region}::foundation-model/{config.embedding_model}"

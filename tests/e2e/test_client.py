@@ -26,7 +26,7 @@ from core.jobs import JobStore
 from local import corpus
 from local.receiver import is_genuine
 from recado import AsyncRecado, Recado, _uploads
-from recado.errors import Forbidden, TimeUp
+from recado.errors import Forbidden, WaitTimeout
 from recado.models import Delivery, Job, JobFailed
 from tests.e2e.conftest import System, know_jobs_as_short, wait_for
 from tests.e2e.sites import Site, site
@@ -252,7 +252,7 @@ def test_a_file_is_uploaded_indexed_and_found(client: Recado, recado: Run, tmp_p
 def test_a_large_file_goes_in_parts(system: System, client: Recado, key: str, recado: Run, tmp_path: Path) -> None:
     """Three, joined to the very bytes by the async client, and by the command to a document that is found."""
     pages = pdfs.document(pdfs.show("The lighthouse keeper counts ships."))
-    noise = pdfs.stream(random.Random(5).randbytes(_uploads.PARTS_FROM_BYTES))  # nothing refers to it
+    noise = pdfs.stream(random.Random(5).randbytes(_uploads.MULTIPART_THRESHOLD_BYTES))  # nothing refers to it
     file, sent = tmp_path / "lighthouse.pdf", list[tuple[int, int]]()
     file.write_bytes(pdfs.write(pages | {9: noise}))
 
@@ -282,7 +282,7 @@ def test_exit_codes_say_how_it_ended(client: Recado, recado: Run, tmp_path: Path
         (2, "usage:", ("submit",)),
         (3, "no_text", ("submit", "scan.pdf", "--wait")),
         (4, "canceled", ("watch", canceled.job_id)),
-        (5, "it goes on", ("submit", "--text", NOTE, "--wait", "--timeout", "0.01")),
+        (5, "The job continues", ("submit", "--text", NOTE, "--wait", "--timeout", "0.01")),
     ]
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda case: recado(*case[2]), cases))
@@ -300,7 +300,7 @@ def test_what_ends_badly_is_raised(client: Recado, key: str) -> None:
         client.wait(client.submit(corpus.scan(), filename="scan.pdf"))
     assert (caught.value.code, caught.value.stage) == ("no_text", caught.value.job.stage)
     job = client.submit(text=NOTE)
-    with pytest.raises(TimeUp):
+    with pytest.raises(WaitTimeout):
         client.wait(job, timeout=0.01)
     assert client.wait(job).status == "completed"
     assert [found.status for found in client.jobs(limit=1)] == ["completed"]

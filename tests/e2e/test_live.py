@@ -25,7 +25,7 @@ from core.jobs import JobStore
 from core.jobs.machine import Change, Transition
 from core.live.channel import Channel
 from core.live.sockets import Sockets
-from core.live.subscriptions import Audience
+from core.live.subscriptions import Subscriptions
 from local import corpus
 from recado import Recado
 from tests.e2e.conftest import System, know_jobs_as_short, wait_for
@@ -138,7 +138,7 @@ def test_cut_connections_lose_and_repeat_nothing(client: Recado, system: System,
     def watch(way: Any) -> tuple[Told, int]:
         with CuttingProxy(system.engine.port, cuts).running() as proxy:
             followed = replace(job, links={name: through(proxy, link) for name, link in job.links.items()})
-            with Recado(through(proxy, system.url), client._calls.key) as cut_off:
+            with Recado(through(proxy, system.url), client._api.key) as cut_off:
                 return told(cut_off.watch(followed, transport=way, timeout=90)), proxy.connections
 
     with ThreadPoolExecutor(len(WAYS)) as pool:
@@ -251,7 +251,7 @@ def test_text_as_it_comes(client: Recado, system: System, table: Any) -> None:
 
     async def scene() -> None:
         early, late = asyncio.Event(), asyncio.Event()
-        channel = Channel(job.job_id, Audience(table.meta.client, table.name), sockets)
+        channel = Channel(job.job_id, Subscriptions(table.meta.client, table.name), sockets)
         listening = [asyncio.create_task(listen_to(heard[0], early))]
         await early.wait()
         await asyncio.to_thread(speak, channel, words[:20])

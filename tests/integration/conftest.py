@@ -1,4 +1,4 @@
-"""The service as its owners see it, deployed in the in-process cloud."""
+"""The service as its owners see it, deployed in the simulated cloud."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from core.webhooks.transport import client
-from tests.support import memo
-from tests.support.cloud import Cloud
+from tests.simulated_cloud.cloud import Cloud
+from tests.support import client_cache
 from tests.support.receiver import Receiver
 from tests.support.service import Service
 
@@ -16,7 +16,7 @@ from tests.support.service import Service
 @pytest.fixture
 def service(cloud: Cloud) -> Iterator[Service]:
     """What the owner `ana` can do, and what an operator sees. Whatever functions called, their roles allow."""
-    with memo.installed():
+    with client_cache.installed():
         yield Service(cloud)
         assert cloud.denied() == []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.auth import SCOPES, KeyStore
-from tests.support.cloud import Cloud
+from tests.simulated_cloud.cloud import Cloud
 from tests.support.problems import assert_problem
 from tests.support.service import Service, make_key
 
@@ -284,7 +284,7 @@ class TestOpenPaths:
     @pytest.mark.parametrize("origin", ["https://app.example", "https://b.example"])
     def test_pages_of_configured_origins_are(self, service: Service, knob: Any, origin: str) -> None:
         """With `cors_origins` a page of one of them may read the answer, errors included; others may not."""
-        for function in ("Functions/Api", "Functions/Wait"):
+        for function in ("Functions/Api", "Functions/LongPoll"):
             knob(function, CORS_ORIGINS="https://app.example,https://b.example")
         job_id = service.submit()
         targets = [("/jobs", 200), (f"/jobs/{job_id}/status", 200), ("/jobs/job_x", 404)]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.calls import Call, transaction_canceled
-from tests.support.cloud import Cloud
-from tests.support.gateway import Response
+from tests.simulated_cloud.calls import Call, transaction_canceled
+from tests.simulated_cloud.cloud import Cloud
+from tests.simulated_cloud.rest_api import Response
 from tests.support.problems import assert_problem
 from tests.support.service import Service
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from tests.support.calls import Call, Killed, client_error
-from tests.support.gateway import Response
+from tests.simulated_cloud.calls import Call, Killed, client_error
+from tests.simulated_cloud.rest_api import Response
 from tests.support.service import Service
 
 Knob = Callable[..., None]

@@ -11,7 +11,7 @@ import pytest
 from recado import Recado, _uploads
 from recado.errors import InvalidRequest, NotFound
 from tests.support import pdfs
-from tests.support.clients import connected
+from tests.support.recado_client import connected
 from tests.support.service import Service
 
 
@@ -25,7 +25,7 @@ def client(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recado
 def test_a_file_in_parts(client: Recado, service: Service) -> None:
     """From 16 MiB on: three parts, with progress to the end, joined to what was given, and submitted."""
     sent: list[tuple[int, int]] = []
-    noise = pdfs.stream(random.Random(3).randbytes(_uploads.PARTS_FROM_BYTES))
+    noise = pdfs.stream(random.Random(3).randbytes(_uploads.MULTIPART_THRESHOLD_BYTES))
     data = pdfs.write(pdfs.document(pdfs.show("The cellar key")) | {9: noise})
     job = client.submit(data, filename="keys.pdf", on_progress=lambda *both: sent.append(both))
     assert client.wait(job, transport="sse").status == "completed"

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from core import events
 from core.webhooks.transport import client
-from tests.support.cloud import Cloud, Killed
-from tests.support.gateway import Response
+from tests.simulated_cloud.cloud import Cloud, Killed
+from tests.simulated_cloud.rest_api import Response
 from tests.support.problems import assert_problem
 from tests.support.receiver import Answer, Received, Receiver, response, verify
 from tests.support.service import Service
@@ -1145,7 +1145,7 @@ class TestPing:
 
     def ping(self, service: Service, webhook_id: str, *, after: float = 1) -> Response:
         """The answer to a test, while the world goes on `after` so many seconds."""
-        service.cloud.clock.after(after, service.cloud.settle)
+        service.cloud.clock.call_later(after, service.cloud.settle)
         return service.call("POST", f"/webhooks/{webhook_id}/test")
 
     def test_it_goes_the_way_of_every_event(self, service: Service, receiver: Receiver) -> None:

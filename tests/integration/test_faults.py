@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.calls import Call, Killed, Rule, transaction_canceled
+from tests.simulated_cloud.calls import Call, CallRule, Killed, transaction_canceled
 from tests.support.service import Service
 
 Knob = Callable[..., None]
@@ -134,7 +134,9 @@ def longest_run(service: Service, worker: str) -> int:
     return max(run.calls for run in service.cloud.functions.invocations if run.name == worker)
 
 
-def kill(service: Service, worker: str, number: int, *, of: int, when: Callable[[], bool] = lambda: True) -> Rule:
+def kill(
+    service: Service, worker: str, number: int, *, of: int, when: Callable[[], bool] = lambda: True
+) -> CallRule:
     """Let the worker die before its AWS call of this number or, if that is one too many, after the last."""
     after = number == of + 1
 
@@ -151,7 +153,7 @@ def is_completed(service: Service, job_id: str) -> bool:
 def asked_in_vain(service: Service) -> int:
     """How many questions to the model were lost with the worker that died: none if it had written its batch."""
     found = service.cloud.functions.invocations
-    died = next(run for run in reversed(found) if run.fate and run.name == "worker")
+    died = next(run for run in reversed(found) if run.killed_by and run.name == "worker")
     calls = [call for call in service.cloud.calls.log if call.request_id == died.request_id]
     asked = sum(call.operation == "InvokeModel" for call in calls)
     written = any(call.operation == "PutObject" and call.params["Key"].endswith(".f32") for call in calls[:-1])
@@ -174,7 +176,7 @@ class TestTheModel:
             "bedrock-runtime", "InvokeModel", "ThrottlingException", when=is_second, times=None
         )
         job_id = service.submit(text(3))
-        service.cloud.clock.after(600, gone.remove)
+        service.cloud.clock.call_later(600, gone.remove)
         with service.resting_sweep():
             service.cloud.settle(within=HOUR)
         service.assert_over(job_id, "completed")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from core.jobs import Job, JobStore
 from core.jobs.machine import report_progress
+from tests.simulated_cloud.cloud import Cloud
+from tests.simulated_cloud.rest_api import Response
 from tests.support import sse
-from tests.support.cloud import Cloud
-from tests.support.gateway import Response
 from tests.support.problems import assert_problem
 from tests.support.service import Service
 
@@ -77,7 +77,7 @@ class TestLinks:
         for found in (submitted["links"], retried["links"]):
             assert found.pop("live").startswith(f"{service.cloud.output('LiveUrl')}?token=")
             for link in found.values():
-                assert link.startswith(f"https://{service.cloud.gateways[0].host}/v1/")
+                assert link.startswith(f"https://{service.cloud.rest_apis[0].host}/v1/")
 
     def test_they_need_no_key(self, service: Service, job_id: str) -> None:
         """Without any header they answer what the owner's key is answered."""
@@ -98,7 +98,7 @@ class TestLinks:
         same = get(service.cloud, link, If_None_Match=first.headers["ETag"], Prefer="wait=3")
         assert (same.status, same.body, same.headers["Preference-Applied"]) == (304, b"", "wait=3")
         assert 3 <= clock.time - start < 4
-        clock.after(2, lambda: service.cancel(job_id))
+        clock.call_later(2, lambda: service.cancel(job_id))
         changed = get(service.cloud, f"{link}?wait=25", If_None_Match=first.headers["ETag"])
         assert (changed.status, changed.json()["status"]) == (200, "canceled")
         assert "Retry-After" not in changed.headers
@@ -238,7 +238,7 @@ class TestStreams:
         """A job is heard from its submission to its end, and as soon as it is over the listener is sent away."""
         job_id, cloud = service.submit(), service.cloud
         listener = source(service, job_id)
-        cloud.clock.after(3, cloud.settle)
+        cloud.clock.call_later(3, cloud.settle)
         while not listener.is_closed:
             listener.connect()
         assert listener.events == service.events(job_id)
@@ -254,7 +254,7 @@ class TestStreams:
         listener, clock = source(service, job_id), service.cloud.clock
         listener.connect()
         start = clock.time
-        clock.after(moment, lambda: service.cancel(job_id))
+        clock.call_later(moment, lambda: service.cancel(job_id))
         listener.connect()
         assert moment <= clock.time - start <= moment + 1
         assert [each.type for each in listener.heard] == ["document.uploaded", "document.canceled", "end"]
@@ -388,7 +388,7 @@ class TestPace:
         """Two hours of a job of which nothing is known: under 80 looks, and the end is known in time."""
         cloud, link, looks = service.cloud, links(service, job_id)["status"], 0
         start = cloud.clock.time
-        cloud.clock.after(2 * HOUR, lambda: service.cancel(job_id))
+        cloud.clock.call_later(2 * HOUR, lambda: service.cancel(job_id))
         while "Retry-After" in (answer := get(cloud, link)).headers:
             looks += 1
             cloud.clock.advance(int(answer.headers["Retry-After"]))
@@ -426,7 +426,7 @@ class Requests(SimpleNamespace):
     def get(self, url: str) -> Any:
         self.asked.append(url)
         place = urlsplit(url)
-        assert place.hostname == self.cloud.gateways[0].host
+        assert place.hostname == self.cloud.rest_apis[0].host
         answer = self.cloud.request("GET", place.path.removeprefix("/v1"))
         return SimpleNamespace(json=answer.json, raise_for_status=lambda: self.check(answer))
 
@@ -448,7 +448,7 @@ class TestTutorial:
     def test_it_waits_for_the_end(self, service: Service, tutorial: Callable[..., Any]) -> None:
         """Copied from anywhere, it works against the `status` link without a key or a change."""
         job = service.job(service.submit())
-        service.cloud.clock.after(100, service.cloud.settle)
+        service.cloud.clock.call_later(100, service.cloud.settle)
         done = tutorial(job["links"]["status"])
         assert (done["job_id"], done["status"]) == (job["job_id"], "completed")
         assert service.cloud.clock.sleeps[:7] == [1, 2, 4, 8, 16, 32, 60]
@@ -456,6 +456,6 @@ class TestTutorial:
     def test_it_says_why_a_job_failed(self, service: Service, tutorial: Callable[..., Any]) -> None:
         """`error` is where such loops look for it."""
         job = service.job(service.submit(" "))
-        service.cloud.clock.after(5, service.cloud.settle)
+        service.cloud.clock.call_later(5, service.cloud.settle)
         with pytest.raises(RuntimeError, match="empty"):
             tutorial(job["links"]["status"])

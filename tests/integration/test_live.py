@@ -14,10 +14,10 @@ from core.jobs import JobStore
 from core.jobs.machine import report_progress
 from core.live.channel import Channel
 from core.live.sockets import Sockets
-from core.live.subscriptions import Audience
+from core.live.subscriptions import Subscriptions
+from tests.simulated_cloud.websocket_api import HandshakeRefused, WebSocket
 from tests.support.live import text_of
 from tests.support.service import Service, make_key
-from tests.support.sockets import Refused, Socket
 
 LINK_HOURS, HOUR, MINUTE = 48, 3600, 60
 Messages = list[dict[str, Any]]
@@ -46,12 +46,12 @@ def report(ana: Service, job_id: str, times: int = 1) -> None:
         store(ana).apply(job_id, report_progress(number, times))
 
 
-def live(ana: Service, job_id: str, *, after: int | None = None) -> Socket:
+def live(ana: Service, job_id: str, *, after: int | None = None) -> WebSocket:
     """A client that came by the job's link."""
     return ana.cloud.connect(ana.job(job_id)["links"]["live"] + ("" if after is None else f"&after={after}"))
 
 
-def guest(ana: Service) -> Socket:
+def guest(ana: Service) -> WebSocket:
     """A client that came with a ticket."""
     return ana.cloud.connect(ana.call("POST", "/live/tickets").json()["url"])
 
@@ -98,7 +98,7 @@ class TestConnecting:
         late = ana.call("POST", "/live/tickets").json()["url"]
         ana.cloud.clock.advance(MINUTE)
         for url in (ticket.json()["url"], late):
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(HandshakeRefused) as caught:
                 ana.cloud.connect(url)
             assert caught.value.status == 403
 
@@ -118,18 +118,18 @@ class TestConnecting:
         queries = ["", "?", "?token=", "?ticket=", f"?token={key}", f"?ticket={token}", f"?token={mixed}"]
         queries += [f"?token={token[:-1]}", f"?token={token}x", f"?token={'0' * 26}.{rest}", f"?key={key}"]
         for query in queries:
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(HandshakeRefused) as caught:
                 ana.cloud.connect(query, headers={"Authorization": f"Bearer {key}"})
             assert caught.value.status == 403
         ana.cloud.clock.advance((LINK_HOURS + 1) * HOUR)
-        with pytest.raises(Refused):
+        with pytest.raises(HandshakeRefused):
             ana.cloud.connect(link)
         assert rows(ana) == set()
 
     @pytest.mark.parametrize("after", ["-1", "x", "1.5", "", "1000000", "٣", "9" * 5000])
     def test_a_wrong_sequence_is_refused(self, ana: Service, job_id: str, after: str) -> None:
         """What is no number of an event is a 422, before anything is written."""
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(HandshakeRefused) as caught:
             ana.cloud.connect(f"{ana.job(job_id)['links']['live']}&after={after}")
         assert caught.value.status == 422
         assert rows(ana) == set()
@@ -299,7 +299,7 @@ class TestGone:
         ana.cloud.settle()
         ana.cloud.clock.advance(MINUTE)
         for gone in (*sockets[::3], follower):
-            gone.vanish()
+            gone.drop()
         report(ana, job_id, 2)
         ana.cloud.settle()
         for socket in sockets:
@@ -348,7 +348,7 @@ class TestGone:
 
     def test_pings_find_the_gone(self, ana: Service, job_id: str) -> None:
         """A connection that vanished from a silent job is forgotten within minutes."""
-        live(ana, job_id).vanish()
+        live(ana, job_id).drop()
         ana.cloud.advance(10 * MINUTE)
         assert rows(ana) == set()
 
@@ -463,7 +463,7 @@ def test_whoever_comes_and_goes(ana: Service, steps: list[str], seed: int) -> No
             case "leave" if chosen:
                 chosen.socket.close()
             case "vanish" if chosen:
-                chosen.socket.vanish()
+                chosen.socket.drop()
             case "again" if chosen:
                 chosen.read()
                 chosen.socket.send({"action": "subscribe", "job_id": job_id, "after": chosen.last})
@@ -502,9 +502,9 @@ class TestChannel:
     @pytest.fixture
     def open_channel(self, ana: Service) -> Callable[[str], Channel]:
         table, cloud = ana.cloud.table("Jobs"), ana.cloud
-        audience = Audience(table.meta.client, table.name, clock=lambda: cloud.clock.time)
+        subscriptions = Subscriptions(table.meta.client, table.name, clock=lambda: cloud.clock.time)
         sockets = Sockets(cloud.client("apigatewaymanagementapi"))
-        return lambda job_id: Channel(job_id, audience, sockets, clock=lambda: cloud.clock.time)
+        return lambda job_id: Channel(job_id, subscriptions, sockets, clock=lambda: cloud.clock.time)
 
     def test_tokens_arrive_and_latecomers_get_the_text_so_far(
         self, ana: Service, job_id: str, open_channel: Callable[[str], Channel]

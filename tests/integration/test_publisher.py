@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ops.__main__ import main
-from tests.support.cloud import Cloud
+from tests.simulated_cloud.cloud import Cloud
 from tests.support.service import Service
 
 HOOK = "https://hooks.example.com/"

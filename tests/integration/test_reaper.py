@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cloud import Cloud, Killed
+from tests.simulated_cloud.cloud import Cloud, Killed
 from tests.support.receiver import Receiver
 from tests.support.service import Service
 

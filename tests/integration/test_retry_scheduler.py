@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.cloud import Cloud, Killed
+from tests.simulated_cloud.cloud import Cloud, Killed
 from tests.support.receiver import Received, Receiver
 from tests.support.service import Service
 from tests.support.webhooks import (
@@ -83,7 +83,7 @@ class TestDue:
         service.let_pass(2 * HOUR)
         assert broken.hits == 6
         assert statuses(deliveries(service.cloud)) == {"delivered"}
-        assert health(service.cloud, deliveries(service.cloud)[0].lane).state == "closed"
+        assert health(service.cloud, deliveries(service.cloud)[0].destination).state == "closed"
 
 
 class TestDeadLetters:

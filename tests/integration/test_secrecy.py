@@ -13,8 +13,8 @@ import pytest
 
 from core import log
 from core.errors import DeliveryError
-from tests.support.calls import transaction_canceled
-from tests.support.cloud import Cloud, Killed
+from tests.simulated_cloud.calls import transaction_canceled
+from tests.simulated_cloud.cloud import Cloud, Killed
 from tests.support.receiver import Receiver, response
 from tests.support.service import Service
 

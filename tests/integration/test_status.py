@@ -9,8 +9,8 @@ import pytest
 
 from core.jobs import JobStore
 from core.jobs.machine import report_progress
-from tests.support.cloud import Cloud
-from tests.support.gateway import Response
+from tests.simulated_cloud.cloud import Cloud
+from tests.simulated_cloud.rest_api import Response
 from tests.support.problems import assert_problem
 from tests.support.service import Service
 
@@ -122,7 +122,7 @@ class TestWaiting:
         """Whoever waits hears of a change within a second."""
         for moment in (0.1, 3.3, 17.9):
             waiting = service.submit()
-            service.cloud.clock.after(moment, lambda waiting=waiting: service.cancel(waiting))
+            service.cloud.clock.call_later(moment, lambda waiting=waiting: service.cancel(waiting))
             answer, seconds = timed(service.cloud, lambda waiting=waiting: look(service, waiting, **ask))
             assert answer.json()["status"] == "canceled"
             assert moment <= seconds <= moment + 1
@@ -165,10 +165,10 @@ class TestWaiting:
         cloud, job_id = service.cloud, service.submit()
         cloud.pause("worker")
         queued = look(service, job_id)
-        cloud.clock.after(2, cloud.settle)
+        cloud.clock.call_later(2, cloud.settle)
         running = look(service, job_id, "?wait=25", If_None_Match=queued.headers["ETag"])
         cloud.resume()
-        cloud.clock.after(2, cloud.settle)
+        cloud.clock.call_later(2, cloud.settle)
         over = look(service, job_id, "?wait=25", If_None_Match=running.headers["ETag"])
         assert [answer.json()["status"] for answer in (queued, running, over)] == [
             "queued",

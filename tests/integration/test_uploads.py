@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rest.api.parts import PART_BYTES, Ticket
+from tests.simulated_cloud.rest_api import Response
 from tests.support import pdfs
-from tests.support.gateway import Response
 from tests.support.problems import assert_problem
 from tests.support.service import Service
 

@@ -15,9 +15,9 @@ from core import ids
 from core.errors import DeliveryError
 from core.webhooks.deliveries.store import Delivery, delivery_id
 from core.webhooks.transport import client
-from tests.support.calls import caller
-from tests.support.cloud import Cloud, Killed
-from tests.support.functions import ACCOUNT, REGION
+from tests.simulated_cloud.calls import caller
+from tests.simulated_cloud.cloud import Cloud, Killed
+from tests.simulated_cloud.functions import ACCOUNT, REGION
 from tests.support.receiver import Answer, Received, Receiver
 from tests.support.service import Service
 from tests.support.webhooks import HOUR, assert_no_leftovers, deliveries, endpoint, look

@@ -14,8 +14,8 @@ import pytest
 import standardwebhooks
 
 from core.errors import DeliveryError
-from tests.support.calls import Call
-from tests.support.cloud import Killed
+from tests.simulated_cloud.calls import Call
+from tests.simulated_cloud.cloud import Killed
 from tests.support.receiver import Received, Receiver, response, verify
 from tests.support.service import Service
 from tests.support.webhooks import (

@@ -14,8 +14,8 @@ import pytest
 import kinds
 from core.webhooks.transport import client
 from tests.conftest import ROOT, synthesised
-from tests.support import memo, tree
-from tests.support.cloud import Cloud
+from tests.simulated_cloud.cloud import Cloud
+from tests.support import bedrock, client_cache, tree
 from tests.support.receiver import Receiver
 from tests.support.service import Service
 
@@ -42,7 +42,7 @@ def assembly_with_samples(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def cloud_with_samples(assembly_with_samples: Path) -> Cloud:
-    return Cloud(assembly_with_samples, source=ROOT / "lambdas")
+    return Cloud(assembly_with_samples, source=ROOT / "lambdas", answers=bedrock.ANSWERS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,7 +50,7 @@ def registered() -> Iterator[None]:
     """The samples are kinds like any other, as long as this module's tests run."""
     with mock.patch.object(kinds, "__path__", [*kinds.__path__, str(SAMPLES)]):
         found = {name: getattr(import_module(f"kinds.{name}.kind"), name.upper()) for name in NAMES}
-        with mock.patch.dict(kinds.KINDS, found):
+        with mock.patch.dict(kinds.registry.KINDS, found):
             yield
 
 
@@ -63,7 +63,7 @@ def cloud(cloud_with_samples: Cloud, registered: None) -> Iterator[Cloud]:
 @pytest.fixture
 def service(cloud: Cloud) -> Iterator[Service]:
     """What the owner `ana` can do, and what an operator sees. Whatever functions called, their roles allow."""
-    with memo.installed():
+    with client_cache.installed():
         yield Service(cloud)
         assert cloud.denied() == []
 

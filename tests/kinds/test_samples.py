@@ -9,7 +9,7 @@ import pytest
 
 import kinds
 from tests.kinds.test_suite import HOUR, assert_ended, submit, verbs
-from tests.support.clients import connected
+from tests.support.recado_client import connected
 from tests.support.service import Service
 
 
@@ -93,9 +93,9 @@ def test_an_input_that_is_too_large(service: Service) -> None:
 def test_a_kind_that_is_registered_no_more(service: Service, name: str) -> None:
     """Its jobs are shown as they are, can be canceled, and cannot be run again; nothing answers 500."""
     service.cloud.pause("start_job", "worker")
-    job_id, first = submit(service, name), kinds.KINDS[name].first_name
-    left = {key: kind for key, kind in kinds.KINDS.items() if key != name}
-    with mock.patch.dict(kinds.KINDS, left, clear=True):
+    job_id, first = submit(service, name), kinds.registry.KINDS[name].first_name
+    left = {key: kind for key, kind in kinds.registry.KINDS.items() if key != name}
+    with mock.patch.dict(kinds.registry.KINDS, left, clear=True):
         shown = service.job(job_id)
         assert (shown["kind"], shown["status"]) == (name, "queued")
         assert shown.get("list_name") == ("words" if name == "tally" else None)
@@ -117,8 +117,8 @@ def test_a_worker_kind_that_is_registered_no_more(service: Service) -> None:
     service.cloud.pause("worker")
     job_id = echo(service)
     service.cloud.settle()
-    left = {key: kind for key, kind in kinds.KINDS.items() if key != "echo"}
-    with mock.patch.dict(kinds.KINDS, left, clear=True):
+    left = {key: kind for key, kind in kinds.registry.KINDS.items() if key != "echo"}
+    with mock.patch.dict(kinds.registry.KINDS, left, clear=True):
         service.cloud.resume()
         service.cloud.settle()
         assert service.job(job_id)["error"]["code"] == "unknown_kind"

@@ -17,11 +17,12 @@ import pytest
 from core import events
 from core.events import encode
 from core.jobs import Kind
-from kinds import KINDS
-from recado import Recado, _commands, cli
+from kinds.registry import KINDS
+from recado import Recado, cli
+from recado._cli import jobs as job_commands
 from tests.kinds.conftest import NAMES
-from tests.support.calls import Killed
-from tests.support.clients import connected
+from tests.simulated_cloud.calls import Killed
+from tests.support.recado_client import connected
 from tests.support.receiver import Receiver
 from tests.support.service import Service
 from tests.support.sse import parse
@@ -358,7 +359,7 @@ def test_the_command(
 ) -> None:
     """`recado submit --kind` takes any input, and `recado ls --kind` shows the job."""
     with connected(service, monkeypatch) as client:
-        monkeypatch.setattr(_commands, "_client", partial(_given, client))
+        monkeypatch.setattr(job_commands, "open_client", partial(_given, client))
         asked = json.dumps(body_of(service, name)["input"])
         assert cli.main(["submit", "--kind", name, "--input", asked, "--wait"]) == 0
         job_id = capsys.readouterr().out.split()[0]

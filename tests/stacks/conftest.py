@@ -1,4 +1,4 @@
-"""The synthesised app as data, read once per run."""
+"""The synthesised app as data, read once per session."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kinds import KINDS
+from kinds.registry import KINDS
 from tests.conftest import app_files, synthesised
 from tests.stacks import own_kinds
 from tests.stacks.machines import RUN_BY_MACHINES, Machine, machines
 from tests.stacks.templates import Assembly, Template
 
-# Every knob whose effect cannot be seen in the default templates.
+# Knobs whose effect does not show in the default templates.
 OVERRIDES: dict[str, Any] = {
     "removal_policy": "destroy",
     "cors_origins": ["https://app.example.com"],
@@ -26,13 +26,13 @@ OVERRIDES: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def whole(assembly: Path) -> Assembly:
-    """With the defaults of cdk.json, and every kind that is registered."""
+    """The app with the defaults of cdk.json and every registered kind."""
     return Assembly(assembly)
 
 
 @pytest.fixture(scope="session")
 def app(assembly: Path, pytestconfig: pytest.Config) -> Assembly:
-    """With the defaults of cdk.json, and the kinds that this project brings."""
+    """The app with the defaults of cdk.json and the kinds of this project."""
     return Assembly(assembly if own_kinds.SHIPPED == KINDS else made("shipped", pytestconfig))
 
 
@@ -42,19 +42,19 @@ def made(name: str, pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def overridden(pytestconfig: pytest.Config) -> Assembly:
-    """With `OVERRIDES`, as `cdk synth -c key=value` gives them."""
+    """The app with `OVERRIDES`, as from `cdk synth -c key=value`."""
     return Assembly(synthesised(Path(pytestconfig.cache.mkdir("assembly-overridden")), context=OVERRIDES))
 
 
 @pytest.fixture(scope="session")
 def own(pytestconfig: pytest.Config) -> Assembly:
-    """With the defaults of cdk.json and two kinds of a person's own."""
+    """The app with the defaults of cdk.json and two kinds more."""
     return Assembly(made("own", pytestconfig))
 
 
 @pytest.fixture(scope="session", params=[*RUN_BY_MACHINES, own_kinds.PHOTO_ALBUM.name])
 def machine(request: pytest.FixtureRequest) -> Machine:
-    """The state machine of every kind that has one, and of one that has nothing but a declaration."""
+    """The state machine of each kind that has one, and of a kind that is only declared."""
     name: str = request.param
     assembly: Assembly = request.getfixturevalue("own" if name in own_kinds.OWN else "app")
     return machines(assembly)[name]

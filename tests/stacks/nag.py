@@ -1,6 +1,6 @@
-"""cdk-nag's AwsSolutions pack over the app with the defaults of cdk.json: `python -m tests.stacks.nag`.
+"""Runs cdk-nag's AwsSolutions pack on the app with the defaults of cdk.json: `python -m tests.stacks.nag`.
 
-Leaves its findings in `validation-report.json`, beside the templates.
+The findings are in `validation-report.json` beside the templates.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Finding = tuple[str, str]
 
 
 def findings(cache: Path, sources: list[Path]) -> set[Finding]:
-    """From a process of its own, or from `cache` where the sources have not changed since."""
+    """The findings of a run in another process, or from `cache` if the sources have not changed."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, Path(__file__)]))
     kept = cache / f"{digest.hexdigest()[:16]}.json"
     if not kept.exists():
@@ -43,7 +43,7 @@ def _read(report: dict[str, list[dict[str, list[dict[str, list[dict[str, str]]]]
 
 
 def main() -> None:
-    """Synthesise with the pack; where it finds something, synthesis ends with an error, after the report."""
+    """Synthesise with the pack. If it has findings, synthesis writes the report and ends with an error."""
     import aws_cdk as cdk
     from cdk_nag import AwsSolutionsChecks
 

@@ -1,7 +1,7 @@
-"""The app with this project's kinds alone, or with two of a person's own.
+"""Synthesises the app with the kinds of this project (`shipped`), or with two more kinds (`own`).
 
-`python -m tests.stacks.own_kinds shipped` or `own`. Those two have a declaration, and neither a construct nor a
-state machine's file: the rest follows.
+`python -m tests.stacks.own_kinds shipped` or `own`. The two kinds have a declaration, but no construct and no file
+for a state machine.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from core.jobs import Kind
-from kinds import KINDS
+from kinds.registry import KINDS
 from tests.stacks import processes
 
 
 class Asked(BaseModel):
-    """It has been submitted."""
+    """The job was submitted."""
 
     title: str = ""
 
 
 class Made(BaseModel):
-    """It is done."""
+    """The job is completed."""
 
     pages: int = 0
 
@@ -53,13 +53,13 @@ OWN: Mapping[str, Kind] = {kind.name: kind for kind in (PHOTO_ALBUM, POEM)}
 
 
 SHIPPED: Mapping[str, Kind] = {name: KINDS[name] for name in ("document", "replay")}
-"""What this project brings. Whoever adds a kind has more, to which the lists of these tests do not apply."""
+"""The kinds of this project. The lists in these tests do not apply to kinds that somebody adds."""
 
 SETS: Mapping[str, Mapping[str, Kind]] = {"shipped": SHIPPED, "own": {**SHIPPED, **OWN}}
 
 
 def assembly(name: str, cache: Path, sources: list[Path]) -> Path:
-    """The synthesised app, from `cache` where the sources have not changed since."""
+    """The synthesised app, from `cache` if the sources have not changed."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, Path(__file__)]))
     target = cache / digest.hexdigest()[:16]
     with (cache / "lock").open("w") as lock:

@@ -1,6 +1,6 @@
-"""The app synthesised by a module of these tests, in a process of its own: `python -m tests.stacks.<module>`.
+"""Synthesises the app by a module of these tests in another process: `python -m tests.stacks.<module>`.
 
-A process, because CDK's own validator can only be switched off before Node starts, and takes ten seconds.
+CDK's own validator takes ten seconds, and can only be switched off before Node starts.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def synthesise(module: str, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Into `out`, with the defaults of cdk.json, and without layers, which pip would have to fetch."""
+    """Synthesise into `out` with the defaults of cdk.json, and without layers, which pip would download."""
     context = json.loads((ROOT / "cdk.json").read_text())["context"] | {"aws:cdk:bundling-stacks": []}
     environment = os.environ | {
         "CDK_OUTDIR": str(out),
         "CDK_CONTEXT_JSON": json.dumps(context),
-        "CDK_VALIDATION": "false",  # CDK's own validator, which has another test
+        "CDK_VALIDATION": "false",  # test_synth.py can run it
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "lambdas")]),
     }

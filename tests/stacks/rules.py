@@ -1,4 +1,4 @@
-"""What holds for every queue, mapping, topic and alarm. Each rule yields what breaks it, by logical id.
+"""Rules for all queues, schedules, mappings, alarms, topics and functions. Each yields its violations.
 
 Sources: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html (visibility, receives),
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-dead-letter-queues.html (retention),
@@ -29,20 +29,20 @@ Rule = Callable[[Template], Iterator[str]]
 
 
 def violations(template: Template) -> list[str]:
-    """Everything in the template that breaks a rule."""
+    """All violations in the template, with the names of the rules."""
     return [f"{rule.__name__}: {found}" for rule in RULES for found in rule(template)]
 
 
 # Queues
 
 
-def visibility_is_six_times_the_worker(template: Template) -> Iterator[str]:
+def visibility_timeout_is_six_times_the_workers(template: Template) -> Iterator[str]:
     for _, mapping in _queue_mappings(template):
         queue, worker = target(mapping["EventSourceArn"]), target(mapping["FunctionName"])
         window = mapping.get("MaximumBatchingWindowInSeconds", 0)
         wanted = VISIBILITY_FACTOR * _properties(template, worker).get("Timeout", 3) + window
         if _properties(template, queue).get("VisibilityTimeout", 30) != wanted:
-            yield f"{queue}: {wanted} s would be six times {worker} and its window"
+            yield f"{queue}: not {wanted} s, six times the timeout of {worker} and the batch window"
 
 
 def each_queue_has_one_worker(template: Template) -> Iterator[str]:
@@ -52,7 +52,7 @@ def each_queue_has_one_worker(template: Template) -> Iterator[str]:
             yield f"{queue}: {read.count(queue)} workers"
 
 
-def each_queue_has_dead_letters(template: Template) -> Iterator[str]:
+def each_queue_has_a_dead_letter_queue(template: Template) -> Iterator[str]:
     for queue in _work_queues(template):
         redrive = _properties(template, queue).get("RedrivePolicy", {})
         if target(redrive.get("deadLetterTargetArn")) not in dict(resources(template, "AWS::SQS::Queue")):
@@ -61,8 +61,8 @@ def each_queue_has_dead_letters(template: Template) -> Iterator[str]:
             yield f"{queue}: fewer than {LEAST_RECEIVES} receives"
 
 
-def dead_letters_are_kept_longest(template: Template) -> Iterator[str]:
-    """A message keeps the age it had in its first queue, so the second must keep messages for longer."""
+def dead_letter_queues_keep_messages_longest(template: Template) -> Iterator[str]:
+    """A message keeps its age when it is moved, so a DLQ must keep messages longer than its queue."""
     for queue, dead_letters in _pairs(template):
         kept = _properties(template, dead_letters).get("MessageRetentionPeriod", DEFAULT_RETENTION)
         if kept != DAYS_14 or kept <= _properties(template, queue).get(
@@ -72,101 +72,103 @@ def dead_letters_are_kept_longest(template: Template) -> Iterator[str]:
 
 
 def queues_refuse_plain_http(template: Template) -> Iterator[str]:
-    sealed = {
+    refusing = {
         target(queue)
         for _, policy in resources(template, "AWS::SQS::QueuePolicy")
         if any(_denies_plain_http(statement, "sqs:*") for statement in statements(policy))
         for queue in policy["Queues"]
     }
-    yield from (queue for queue, _ in resources(template, "AWS::SQS::Queue") if queue not in sealed)
+    yield from (queue for queue, _ in resources(template, "AWS::SQS::Queue") if queue not in refusing)
 
 
-def dead_letters_raise_an_alarm(template: Template) -> Iterator[str]:
-    """A queue that a function empties is nearly always empty: there, what counts is what was received."""
-    swept = set(_swept(template))
+def each_dead_letter_queue_has_an_alarm(template: Template) -> Iterator[str]:
+    """A DLQ that a function drains is nearly always empty, so its alarm counts the messages received."""
+    drained = set(_drained(template))
     for _, dead_letters in _pairs(template):
-        metric = "NumberOfMessagesReceived" if dead_letters in swept else "ApproximateNumberOfMessagesVisible"
+        metric = "NumberOfMessagesReceived" if dead_letters in drained else "ApproximateNumberOfMessagesVisible"
         if not any(_watches(alarm, dead_letters, metric) for _, alarm in resources(template, ALARM)):
-            yield f"{dead_letters}: no alarm on {metric} from 1, with an action"
+            yield f"{dead_letters}: no alarm with an action on {metric} >= 1"
 
 
-def dead_letters_are_swept_on_schedule(template: Template) -> Iterator[str]:
-    """Whoever empties a queue of dead letters comes every minute, and has them in hand for as long as it runs."""
+def dead_letter_queues_are_drained_on_schedule(template: Template) -> Iterator[str]:
+    """A function that drains a DLQ has a schedule, and the DLQ hides received messages as long as it may run."""
     longest = 0
     for function, properties in resources(template, "AWS::Lambda::Function"):
-        if list(_swept_by(properties)):
+        if list(_drained_by(properties)):
             longest = max(longest, properties["Timeout"])
             if function not in _scheduled(template):
-                yield f"{function}: empties a queue, and is on no schedule"
+                yield f"{function}: drains a DLQ without a schedule"
     for _, dead_letters in _pairs(template):
         if _properties(template, dead_letters).get("VisibilityTimeout", 30) <= longest:
-            yield f"{dead_letters}: shows messages again within {longest} s"
+            yield f"{dead_letters}: its visibility timeout is not over {longest} s"
 
 
 # Schedules
 
 
-def schedules_come_soon_again(template: Template) -> Iterator[str]:
-    """Every minute, or before a silent WebSocket is ended; and never two at a time, for the next makes up for one.
+def schedules_are_frequent_and_not_retried(template: Template) -> Iterator[str]:
+    """Every minute, or every 4 minutes for pings. Runs do not overlap.
 
-    Neither EventBridge nor Lambda tries again.
+    Neither EventBridge nor Lambda retries a run, since the next one follows soon.
     """
     for logical_id, rule in _schedules(template):
         if rule["ScheduleExpression"] not in ("rate(1 minute)", "rate(4 minutes)"):
             yield f"{logical_id}: {rule['ScheduleExpression']}"
         for called in rule["Targets"]:
             if called.get("RetryPolicy", {}).get("MaximumRetryAttempts") != 0:
-                yield f"{logical_id}: the call is tried again"
+                yield f"{logical_id}: EventBridge retries the call"
     for function in _scheduled(template):
         if _retries(template, function) != 0:
-            yield f"{function}: a run that failed is tried again"
+            yield f"{function}: Lambda retries a failed run"
         if _properties(template, function).get("Timeout", 3) >= MINUTE:
-            yield f"{function}: runs into the next minute"
+            yield f"{function}: its timeout is a minute or more"
 
 
 # Mappings
 
 
-def queue_mappings_report_each_failure(template: Template) -> Iterator[str]:
+def queue_mappings_report_batch_item_failures(template: Template) -> Iterator[str]:
     for logical_id, mapping in _queue_mappings(template):
         if mapping.get("FunctionResponseTypes") != ["ReportBatchItemFailures"]:
             yield logical_id
 
 
-def queue_mappings_are_limited(template: Template) -> Iterator[str]:
+def queue_mappings_have_a_maximum_concurrency(template: Template) -> Iterator[str]:
     for logical_id, mapping in _queue_mappings(template):
         if _concurrency(mapping) < 2:
             yield f"{logical_id}: no MaximumConcurrency"
 
 
 def mappings_fit_the_smallest_account(template: Template) -> Iterator[str]:
-    """A new account runs 10 functions at a time, and the API must find room beside all that does the work.
+    """A new account runs 10 functions at a time, and one of them is for the API.
 
-    What speaks to WebSockets is not counted: it takes milliseconds, and can wait for its turn.
+    The stream's reader that sends to WebSockets is not counted: it runs for milliseconds and may be throttled.
     """
-    mappings = [(name, one) for name, one in resources(template, MAPPING) if not _speaks(template, one)]
+    mappings = [
+        (name, one) for name, one in resources(template, MAPPING) if not _sends_to_websockets(template, one)
+    ]
     total = sum(_concurrency(mapping) for _, mapping in mappings)
     if total > SMALLEST_ACCOUNT - LEFT_FOR_THE_API:
         yield f"{', '.join(logical_id for logical_id, _ in mappings)}: {total} at a time"
 
 
-def streams_lose_nothing(template: Template) -> Iterator[str]:
+def stream_mappings_lose_no_record(template: Template) -> Iterator[str]:
     for logical_id, mapping in _stream_mappings(template):
         wanted = {
             "a filter": bool(mapping.get("FilterCriteria", {}).get("Filters")),
             "bisection": mapping.get("BisectBatchOnFunctionError") is True,
             "bounded retries": mapping.get("MaximumRetryAttempts", -1) > 0,
-            "an age within the stream's 24 hours": 0 < mapping.get("MaximumRecordAgeInSeconds", -1) < 24 * 3600,
+            "an age below the stream's 24 hours": 0 < mapping.get("MaximumRecordAgeInSeconds", -1) < 24 * 3600,
             "an on-failure destination": "Destination"
             in mapping.get("DestinationConfig", {}).get("OnFailure", {}),
             "partial responses": mapping.get("FunctionResponseTypes") == ["ReportBatchItemFailures"],
-            "the whole stream": mapping.get("StartingPosition") == "TRIM_HORIZON",
+            "the start of the stream": mapping.get("StartingPosition") == "TRIM_HORIZON",
         }
         yield from (f"{logical_id}: without {name}" for name, given in wanted.items() if not given)
 
 
-def the_stream_brings_new_events_only(template: Template) -> Iterator[str]:
-    """And, to whoever speaks to WebSockets, those who ask to listen; of jobs alone, since they have a log."""
+def stream_mappings_filter_records(template: Template) -> Iterator[str]:
+    """The publisher reads new events; the reader that sends to WebSockets, new events and subscribers of jobs."""
     of_a_job = {"pk": {"S": [{"prefix": "JOB#"}]}}
     asked = {"entity": {"S": ["subscription"]}, "state": {"S": ["asked"]}}
     event = {"entity": {"S": ["event"]}}
@@ -177,7 +179,7 @@ def the_stream_brings_new_events_only(template: Template) -> Iterator[str]:
     ]
     for logical_id, mapping in _stream_mappings(template):
         filters = mapping.get("FilterCriteria", {}).get("Filters", [])
-        wanted = live if _speaks(template, mapping) else outbox
+        wanted = live if _sends_to_websockets(template, mapping) else outbox
         if [json.loads(one["Pattern"]) for one in filters] != wanted:
             yield logical_id
 
@@ -185,21 +187,21 @@ def the_stream_brings_new_events_only(template: Template) -> Iterator[str]:
 # Alarms
 
 
-def alarms_tell_somebody(template: Template) -> Iterator[str]:
-    """Each is on, says what is wrong, and goes to a topic."""
+def alarms_notify_a_topic(template: Template) -> Iterator[str]:
+    """Each alarm has a topic as an enabled action, and a description."""
     topics = dict(resources(template, "AWS::SNS::Topic"))
     for logical_id, alarm in resources(template, ALARM):
-        told = {target(action) for action in alarm.get("AlarmActions", [])}
-        if not told or not told <= set(topics) or not alarm.get("ActionsEnabled", True):
-            yield f"{logical_id}: tells nobody"
+        notified = {target(action) for action in alarm.get("AlarmActions", [])}
+        if not notified or not notified <= set(topics) or not alarm.get("ActionsEnabled", True):
+            yield f"{logical_id}: notifies no topic"
         if not alarm.get("AlarmDescription"):
-            yield f"{logical_id}: does not say what is wrong"
+            yield f"{logical_id}: no description"
 
 
 # Topics
 
 
-def subscriptions_are_raw_and_have_dead_letters(template: Template) -> Iterator[str]:
+def subscriptions_are_raw_with_a_dead_letter_queue(template: Template) -> Iterator[str]:
     for logical_id, subscription in _queue_subscriptions(template):
         if subscription.get("RawMessageDelivery") is not True:
             yield f"{logical_id}: not raw"
@@ -211,8 +213,8 @@ def topics_may_send_to_their_queues(template: Template) -> Iterator[str]:
     for logical_id, subscription in _queue_subscriptions(template):
         dead_letters = subscription.get("RedrivePolicy", {}).get("deadLetterTargetArn")
         for queue in {target(subscription["Endpoint"]), target(dead_letters)}:
-            if queue and not _admits_topic(template, queue, target(subscription["TopicArn"])):
-                yield f"{logical_id}: {queue} does not let the topic in"
+            if queue and not _allows_topic(template, queue, target(subscription["TopicArn"])):
+                yield f"{logical_id}: the policy of {queue} does not allow the topic to send"
 
 
 def topics_refuse_plain_http(template: Template) -> Iterator[str]:
@@ -222,18 +224,18 @@ def topics_refuse_plain_http(template: Template) -> Iterator[str]:
 
 
 def alarms_may_publish(template: Template) -> Iterator[str]:
-    """A topic with a policy of its own has no default policy, which would have let alarms in."""
+    """A topic with a policy of its own has no default policy, which would allow alarms to publish."""
     for logical_id, alarm in resources(template, ALARM):
         for action in alarm.get("AlarmActions", []):
-            if not any(map(_admits_alarms, _of_topic(template, target(action)))):
-                yield f"{logical_id}: {target(action)} does not let it in"
+            if not any(map(_allows_alarms, _of_topic(template, target(action)))):
+                yield f"{logical_id}: the policy of {target(action)} does not allow alarms to publish"
 
 
 # Functions
 
 
-def only_those_who_must_may_loop(template: Template) -> Iterator[str]:
-    """AWS stops a function that is called by its own messages after 16 rounds, unless told not to."""
+def only_functions_that_loop_allow_recursion(template: Template) -> Iterator[str]:
+    """Lambda stops a function after 16 calls by its own messages, unless the function allows the loop."""
     readers = {(target(m["FunctionName"]), target(m["EventSourceArn"])) for _, m in _queue_mappings(template)}
     senders = set(_senders(template))
     for function, properties in resources(template, "AWS::Lambda::Function"):
@@ -243,25 +245,25 @@ def only_those_who_must_may_loop(template: Template) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    visibility_is_six_times_the_worker,
+    visibility_timeout_is_six_times_the_workers,
     each_queue_has_one_worker,
-    each_queue_has_dead_letters,
-    dead_letters_are_kept_longest,
+    each_queue_has_a_dead_letter_queue,
+    dead_letter_queues_keep_messages_longest,
     queues_refuse_plain_http,
-    dead_letters_raise_an_alarm,
-    dead_letters_are_swept_on_schedule,
-    schedules_come_soon_again,
-    queue_mappings_report_each_failure,
-    queue_mappings_are_limited,
+    each_dead_letter_queue_has_an_alarm,
+    dead_letter_queues_are_drained_on_schedule,
+    schedules_are_frequent_and_not_retried,
+    queue_mappings_report_batch_item_failures,
+    queue_mappings_have_a_maximum_concurrency,
     mappings_fit_the_smallest_account,
-    streams_lose_nothing,
-    the_stream_brings_new_events_only,
-    alarms_tell_somebody,
-    subscriptions_are_raw_and_have_dead_letters,
+    stream_mappings_lose_no_record,
+    stream_mappings_filter_records,
+    alarms_notify_a_topic,
+    subscriptions_are_raw_with_a_dead_letter_queue,
     topics_may_send_to_their_queues,
     topics_refuse_plain_http,
     alarms_may_publish,
-    only_those_who_must_may_loop,
+    only_functions_that_loop_allow_recursion,
 )
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
@@ -274,7 +276,7 @@ def _properties(template: Template, logical_id: str | None) -> Properties:
 
 
 def _queue_mappings(template: Template) -> list[tuple[str, Properties]]:
-    """Whatever refers to a queue of this template; a stream belongs to the other stack."""
+    """Mappings of this template's queues. The stream is in the other stack."""
     queues = dict(resources(template, "AWS::SQS::Queue"))
     return [(i, m) for i, m in resources(template, MAPPING) if target(m["EventSourceArn"]) in queues]
 
@@ -302,13 +304,13 @@ def _work_queues(template: Template) -> list[str]:
     return [queue for queue, _ in resources(template, "AWS::SQS::Queue") if queue not in dead_letters]
 
 
-def _swept(template: Template) -> Iterator[str | None]:
-    """Dead-letter queues whose URL is given to a function: it empties them."""
+def _drained(template: Template) -> Iterator[str | None]:
+    """Dead-letter queues that a function drains: their URLs are in its environment."""
     for _, function in resources(template, "AWS::Lambda::Function"):
-        yield from _swept_by(function)
+        yield from _drained_by(function)
 
 
-def _swept_by(function: Properties) -> Iterator[str | None]:
+def _drained_by(function: Properties) -> Iterator[str | None]:
     variables = function.get("Environment", {}).get("Variables", {})
     yield from (target(value) for key, value in variables.items() if key.endswith("_DLQ_URL"))
 
@@ -322,7 +324,7 @@ def _scheduled(template: Template) -> set[str | None]:
 
 
 def _retries(template: Template, function: str | None) -> int:
-    """How often Lambda itself repeats an asynchronous call that failed."""
+    """How often Lambda repeats a failed asynchronous call."""
     for _, invoke in resources(template, "AWS::Lambda::EventInvokeConfig"):
         if target(invoke["FunctionName"]) == function:
             return int(invoke.get("MaximumRetryAttempts", LAMBDA_RETRIES))
@@ -331,19 +333,18 @@ def _retries(template: Template, function: str | None) -> int:
 
 def _watches(alarm: Properties, queue: str, metric: str) -> bool:
     names = [target(d["Value"]) for d in alarm.get("Dimensions", []) if d["Name"] == "QueueName"]
-    at_once = (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "GreaterThanOrEqualToThreshold")
+    from_one = (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "GreaterThanOrEqualToThreshold")
     has_action = bool(alarm.get("AlarmActions")) and alarm.get("ActionsEnabled", True)
-    return names == [queue] and alarm["MetricName"] == metric and at_once and has_action
+    return names == [queue] and alarm["MetricName"] == metric and from_one and has_action
 
 
 def _concurrency(mapping: Properties) -> int:
-    """What a queue's mapping is limited to; of a stream, the readers of each shard."""
+    """A queue mapping's maximum concurrency (0: none), or a stream mapping's parallel batches per shard."""
     limit: int = mapping.get("ScalingConfig", {}).get("MaximumConcurrency", 0)
     return limit or int(mapping.get("ParallelizationFactor", 1))
 
 
-def _speaks(template: Template, mapping: Properties) -> bool:
-    """Whether the mapping's function speaks to WebSockets."""
+def _sends_to_websockets(template: Template, mapping: Properties) -> bool:
     function = _properties(template, target(mapping["FunctionName"]))
     return "LIVE_URL" in function.get("Environment", {}).get("Variables", {})
 
@@ -359,13 +360,13 @@ def _of_topic(template: Template, topic: str | None) -> list[Properties]:
     return [statement for policy in policies for statement in statements(policy)]
 
 
-def _admits_alarms(statement: Properties) -> bool:
-    who = statement["Principal"]
-    service = isinstance(who, dict) and who.get("Service") == "cloudwatch.amazonaws.com"
+def _allows_alarms(statement: Properties) -> bool:
+    principal = statement["Principal"]
+    service = isinstance(principal, dict) and principal.get("Service") == "cloudwatch.amazonaws.com"
     return statement["Effect"] == "Allow" and statement["Action"] == "sns:Publish" and service
 
 
-def _admits_topic(template: Template, queue: str, topic: str | None) -> bool:
+def _allows_topic(template: Template, queue: str, topic: str | None) -> bool:
     return any(
         statement["Effect"] == "Allow"
         and statement["Action"] == "sqs:SendMessage"
@@ -378,7 +379,7 @@ def _admits_topic(template: Template, queue: str, topic: str | None) -> bool:
 
 
 def _senders(template: Template) -> Iterator[tuple[str, str | None]]:
-    """(function, queue that its role may send to)."""
+    """(function, queue) where the function's role may send to the queue."""
     roles = {target(f["Role"]): function for function, f in resources(template, "AWS::Lambda::Function")}
     for _, policy in resources(template, "AWS::IAM::Policy"):
         for statement in statements(policy):

@@ -1,4 +1,4 @@
-"""The synthesised templates as data: resources by type, and who refers to whom."""
+"""The synthesised templates as data: resources by type, with their references resolved."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.deployment import PSEUDO_PARAMETERS, construct_paths, stacks
-from tests.support.template import Resolver, folder
+from tests.simulated_cloud.deployment import PSEUDO_PARAMETERS, construct_paths, stacks
+from tests.simulated_cloud.template import Resolver, handler_folder
 
 Template = dict[str, Any]
 Properties = dict[str, Any]
@@ -24,7 +24,7 @@ def resources(template: Template, kind: str) -> Iterator[tuple[str, Properties]]
 
 
 def target(value: Any) -> str | None:
-    """The logical id that a `Ref` or `Fn::GetAtt` names; None for anything else."""
+    """The logical id that a `Ref` or `Fn::GetAtt` refers to; None for anything else."""
     match value:
         case {"Ref": str(logical_id)} | {"Fn::GetAtt": [str(logical_id), *_]}:
             return logical_id
@@ -37,13 +37,13 @@ def statements(policy: Properties) -> list[dict[str, Any]]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """IAM writes a list of one without its brackets."""
+    """A list as it is, anything else in a list: IAM allows a single value instead of a list of one."""
     return value if isinstance(value, list) else [value]
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource whose references are resolved: to `ARN` and a construct path for an ARN, else to the path."""
+    """A resource. In its properties, a reference is the construct path of its target, after `ARN` for an ARN."""
 
     logical_id: str
     path: str
@@ -56,7 +56,7 @@ class Resource:
 
 
 class Assembly:
-    """All stacks of a cloud assembly, with their templates and their resolved resources."""
+    """All stacks of a cloud assembly: their templates and their resources."""
 
     def __init__(self, directory: Path) -> None:
         manifest = json.loads((directory / "manifest.json").read_text())
@@ -72,9 +72,9 @@ class Assembly:
         return [resource for resource in self.resources if resource.kind == kind]
 
     def functions(self) -> dict[str, Resource]:
-        """By the name of the handler's folder."""
+        """Functions by the name of the handler's folder."""
         functions = self.of("AWS::Lambda::Function")
-        return {folder(function.properties["Handler"]): function for function in functions}
+        return {handler_folder(function.properties["Handler"]): function for function in functions}
 
     def _resolve(self, template: Template, paths: dict[str, str]) -> None:
         def name(logical_id: str) -> str:
@@ -90,7 +90,7 @@ class Assembly:
             return ARN + name(logical_id) + ("" if attribute == "Arn" else f".{attribute}")
 
         resolver = Resolver(
-            template, reference=reference, attribute=attribute, imported=lambda export: self._exports[export]
+            reference=reference, attribute=attribute, imported=lambda export: self._exports[export]
         )
         for output in template.get("Outputs", {}).values():
             if "Export" in output:

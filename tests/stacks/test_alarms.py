@@ -1,4 +1,4 @@
-"""What has an alarm beside dead letters: things that stand still without any message failing."""
+"""Alarms on work that stops without any message failing. test_messaging.py has those on dead-letter queues."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ def alarm(app: Assembly, name: str) -> dict[str, Any]:
 
 
 def watched(properties: dict[str, Any]) -> tuple[str, str, int, str, int]:
-    """Metric, statistic, seconds per value, whose, and from which value on."""
+    """Metric, statistic, period in seconds, dimension, and threshold."""
     (dimension,) = properties["Dimensions"]
     names = ("MetricName", "Statistic", "Period")
     return (*(properties[name] for name in names), dimension["Value"], properties["Threshold"])
 
 
 @pytest.mark.parametrize(("name", "reader"), [("EventsLate", "publisher"), ("ListenersLate", "push")])
-def test_events_that_wait_in_the_stream(app: Assembly, name: str, reader: str) -> None:
-    """An event that a reader of the stream has not sent after five minutes (in milliseconds)."""
+def test_age_of_stream_records(app: Assembly, name: str, reader: str) -> None:
+    """Each reader of the stream has an alarm on records older than 5 minutes (in milliseconds)."""
     function = app.functions()[reader].name
     assert watched(alarm(app, name)) == ("IteratorAge", "Maximum", 300, function, 300_000)
 
 
-def test_a_waker_that_fails(app: Assembly) -> None:
-    """Three of the five runs of a period end with an error."""
-    waker = app.functions()["retry_scheduler"].name
-    assert watched(alarm(app, "WakerFails")) == ("Errors", "Sum", 300, waker, 3)
+def test_failed_runs_of_the_retry_scheduler(app: Assembly) -> None:
+    """The alarm's threshold is 3 failed runs of the 5 in a period."""
+    function = app.functions()["retry_scheduler"].name
+    assert watched(alarm(app, "RetrySchedulerFails")) == ("Errors", "Sum", 300, function, 3)
 
 
-def test_webhooks_that_wait_for_the_sender(app: Assembly) -> None:
-    """A message to a webhook that is older than an hour, which no delay and no repetition makes it."""
+def test_age_of_webhook_messages(app: Assembly) -> None:
+    """The threshold is an hour, which is longer than the queue's delay and all receives of a message take."""
     (queue,) = [each for each in app.of("AWS::SQS::Queue") if each.name == "Webhooks/Webhooks/Queue"]
     name = f"{ARN}{queue.name}.QueueName"
     found = watched(alarm(app, "WebhooksLate"))
@@ -45,8 +45,8 @@ def test_webhooks_that_wait_for_the_sender(app: Assembly) -> None:
     assert MAX_QUEUE_DELAY_SECONDS + receives * queue.properties["VisibilityTimeout"] < found[-1]
 
 
-def test_all_alarms_are_alike(app: Assembly) -> None:
-    """One metric each (the local engine refuses metric math), one topic, and no data is good news."""
+def test_common_properties_of_alarms(app: Assembly) -> None:
+    """Every alarm watches one metric (the local engine has no metric math) and notifies `error-alerts`."""
     alarms = [each.properties for each in app.of("AWS::CloudWatch::Alarm")]
     assert not any("Metrics" in each for each in alarms)
     assert {each["ComparisonOperator"] for each in alarms} == {"GreaterThanOrEqualToThreshold"}

@@ -1,4 +1,4 @@
-"""The typed view of cdk.json: every knob is a field, and a wrong value is refused under its own name."""
+"""The typed configuration: every knob is a field, and an error names the knob with the wrong value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOOLEANS = sorted(field.name for field in fields(Config) if field.type == "bool"
 LISTS = sorted(field.name for field in fields(Config) if str(field.type).startswith("tuple"))
 TEXTS = sorted(field.name for field in fields(Config) if field.type == "str")
 QUEUES = ("indexing", "embedding", "notify", "webhooks")
-LIMITS = {"account_concurrency"}  # turns nothing: other knobs are held against it
+LIMITS = {"account_concurrency"}  # only limits other knobs
 
 
 def config(**changes: Any) -> Config:
@@ -38,19 +38,19 @@ def refused(**changes: Any) -> str:
 
 
 def test_every_knob_is_a_field_and_every_field_a_knob() -> None:
-    """cdk.json and `Config` name the same things."""
+    """cdk.json and `Config` have the same names."""
     assert sorted(KNOBS) == sorted(field.name for field in fields(Config))
     assert sorted([*INTEGERS, *BOOLEANS, *LISTS, *TEXTS]) == sorted(KNOBS)
 
 
-def test_defaults_are_those_of_the_file() -> None:
-    """What is not overridden is what cdk.json says."""
+def test_defaults_are_those_of_cdk_json() -> None:
+    """Without overrides, every field has its value from cdk.json."""
     read = {field.name: getattr(config(), field.name) for field in fields(Config)}
     assert {key: list(v) if isinstance(v, tuple) else v for key, v in read.items()} == KNOBS
 
 
-def test_every_knob_is_explained_with_its_default() -> None:
-    """The first table of docs/configuration.md has the keys of cdk.json, each with its value and some words."""
+def test_every_knob_is_documented_with_its_default() -> None:
+    """The first table of docs/configuration.md has every knob with its default and an explanation."""
     table = (ROOT / "docs/configuration.md").read_text().partition("\n## ")[0]
     documented: dict[str, Any] = {}
     for row in re.findall(r"^\| `.*$", table, re.MULTILINE):
@@ -62,8 +62,8 @@ def test_every_knob_is_explained_with_its_default() -> None:
     assert documented == texts
 
 
-def test_every_knob_turns_something() -> None:
-    """Each field is read somewhere in the stacks, or limits others: a knob that does nothing would be a lie."""
+def test_every_knob_is_used() -> None:
+    """The stacks read each field, except those that only limit others."""
     read = {
         node.attr
         for path in (ROOT / "stacks").rglob("*.py")
@@ -74,42 +74,42 @@ def test_every_knob_turns_something() -> None:
     assert set(KNOBS) - read == LIMITS
 
 
-def test_it_cannot_be_changed() -> None:
-    """A configuration stays as it was read."""
+def test_configuration_is_immutable() -> None:
+    """A field cannot be set."""
     with pytest.raises(FrozenInstanceError):
         config().chunk_size = 5  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("key", sorted(KNOBS))
-def test_a_missing_value_is_named(key: str) -> None:
-    """Without a value nothing is guessed."""
+def test_missing_value_is_refused(key: str) -> None:
+    """There is no default in the code, and the error names the knob."""
     assert refused(**{key: None}) == f"{key}: missing; cdk.json must give it a value"
 
 
 @pytest.mark.parametrize("key", INTEGERS)
 @pytest.mark.parametrize("value", ["many", "1.5", 1.5, True, [1], {}, "", "null"])
-def test_a_number_must_be_whole(key: str, value: Any) -> None:
-    """Words, fractions, truths and lists are no numbers, from the file or from `-c`."""
+def test_numbers_must_be_whole(key: str, value: Any) -> None:
+    """Texts, fractions, booleans and lists are refused, from the file and from `-c`."""
     assert refused(**{key: value}).startswith(f"{key}: expected int, got ")
 
 
 @pytest.mark.parametrize("key", BOOLEANS)
 @pytest.mark.parametrize("value", ["yes", "1", 1, 0, [True], "True", ""])
-def test_a_switch_must_be_true_or_false(key: str, value: Any) -> None:
-    """Only JSON's two words switch anything."""
+def test_booleans_must_be_true_or_false(key: str, value: Any) -> None:
+    """Only JSON's `true` and `false` are booleans."""
     assert refused(**{key: value}).startswith(f"{key}: expected bool, got ")
 
 
 @pytest.mark.parametrize("key", TEXTS)
 @pytest.mark.parametrize("value", [1, False, ["x"], {}])
-def test_a_text_must_be_a_text(key: str, value: Any) -> None:
-    """A number where a word belongs is a mistake."""
+def test_texts_must_be_texts(key: str, value: Any) -> None:
+    """Other JSON types are refused for a text."""
     assert refused(**{key: value}).startswith(f"{key}: expected str, got ")
 
 
 @pytest.mark.parametrize("key", LISTS)
-def test_an_item_of_the_wrong_type_is_named_by_its_place(key: str) -> None:
-    """The message says which item of the list it is."""
+def test_wrong_item_is_named_by_its_index(key: str) -> None:
+    """The error has the index of the item with the wrong type."""
     assert refused(**{key: [*KNOBS[key], {}]}).startswith(f"{key}[{len(KNOBS[key])}]: expected ")
 
 
@@ -144,7 +144,7 @@ BOUNDS = {
     "delivery_retention_days": (1, 3650),
     "file_retention_days": (1, 3650),
 }
-# What else must move for a bound itself to be possible.
+# Other knobs that a bound needs.
 WITH: dict[tuple[str, int], dict[str, Any]] = {
     ("chunk_size", 20): {"chunk_overlap": 0},
     ("chunk_overlap", 10_000): {"chunk_size": 20_000},
@@ -154,13 +154,13 @@ WITH: dict[tuple[str, int], dict[str, Any]] = {
 
 
 def test_every_number_has_bounds() -> None:
-    """No number is taken as it comes."""
+    """Every number has a lower and an upper bound."""
     assert sorted(BOUNDS) == INTEGERS
 
 
 @pytest.mark.parametrize("key", BOUNDS)
-def test_numbers_are_taken_within_their_bounds_only(key: str) -> None:
-    """The bounds themselves are fine; one beyond is refused, and the message says what would do."""
+def test_bounds_of_numbers(key: str) -> None:
+    """The bounds are accepted, one beyond is refused, and the error gives both bounds."""
     low, high = BOUNDS[key]
     for value in (low, high):
         assert getattr(config(**{key: value}, **WITH.get((key, value), {})), key) == value
@@ -180,8 +180,8 @@ def test_numbers_are_taken_within_their_bounds_only(key: str) -> None:
         ("log_level", "TRACE"),
     ],
 )
-def test_words_are_chosen_from_a_list(key: str, value: str) -> None:
-    """Another word is refused, and the message lists those that are known."""
+def test_choices(key: str, value: str) -> None:
+    """An unknown value is refused, and the error lists the known values."""
     message = refused(**{key: value})
     assert message.startswith(f"{key}: {value!r} is not one of ")
     assert str(KNOBS[key]) in message
@@ -212,8 +212,8 @@ def test_words_are_chosen_from_a_list(key: str, value: str) -> None:
         ("account_concurrency", {"account_concurrency": 1007, "embedding_concurrency": 1000}),
     ],
 )
-def test_what_cannot_work_is_refused(key: str, changes: dict[str, Any]) -> None:
-    """What is well formed but cannot work fails under the name of the key to change."""
+def test_values_that_cannot_work_are_refused(key: str, changes: dict[str, Any]) -> None:
+    """A value of the right type that cannot work is refused, and the error names the knob to change."""
     assert refused(**changes).startswith(f"{key}: ")
 
 
@@ -241,8 +241,8 @@ def test_what_cannot_work_is_refused(key: str, changes: dict[str, Any]) -> None:
         ("runtime", "provided.al2023", "provided.al2023"),
     ],
 )
-def test_overrides_come_as_text(key: str, text: str, value: Any) -> None:
-    """`-c key=value` is always text: numbers, switches and lists are read from it."""
+def test_overrides_are_parsed_from_text(key: str, text: str, value: Any) -> None:
+    """`-c key=value` is always text, from which numbers, booleans and lists are parsed."""
     assert getattr(config(**{key: text}), key) == value
 
 
@@ -255,14 +255,14 @@ def test_overrides_come_as_text(key: str, text: str, value: Any) -> None:
         ("cors_origins", "[1]"),
     ],
 )
-def test_an_override_that_is_no_list_is_named(key: str, text: str) -> None:
-    """A list from `-c` is checked item by item as one from the file."""
+def test_wrong_list_as_override_is_refused(key: str, text: str) -> None:
+    """A list from `-c` is checked item by item, as a list from the file is."""
     assert refused(**{key: text}).startswith(key)
 
 
 @given(size=st.integers(20, 20_000), overlap=st.integers(0, 10_000))
 def test_the_overlap_is_always_smaller_than_the_chunk(size: int, overlap: int) -> None:
-    """Whatever the numbers, chunks move on: an overlap as large as a chunk is refused, a smaller one taken."""
+    """An overlap is accepted exactly if it is smaller than the chunk size."""
     changes = {"chunk_size": size, "chunk_overlap": overlap}
     if overlap < size:
         assert config(**changes).chunk_overlap == overlap
@@ -271,8 +271,8 @@ def test_the_overlap_is_always_smaller_than_the_chunk(size: int, overlap: int) -
 
 
 @given(schedule=st.lists(st.integers(0, 400_000), min_size=1), days=st.integers(1, 3650))
-def test_a_delivery_is_kept_until_its_last_attempt(schedule: list[int], days: int) -> None:
-    """Though a receiver asks for twice the wait each time, no delivery expires before it is exhausted."""
+def test_deliveries_are_kept_until_their_last_attempt(schedule: list[int], days: int) -> None:
+    """A schedule is accepted exactly if twice its length is shorter than the retention."""
     changes: dict[str, Any] = {"webhook_schedule_seconds": schedule, "delivery_retention_days": days}
     if 2 * sum(schedule) < days * 86_400:
         assert config(**changes).webhook_schedule_seconds == tuple(schedule)
@@ -282,7 +282,7 @@ def test_a_delivery_is_kept_until_its_last_attempt(schedule: list[int], days: in
 
 @given(workers=st.lists(st.integers(2, 20), min_size=4, max_size=4), account=st.integers(10, 90))
 def test_workers_leave_room_for_the_api(workers: list[int], account: int) -> None:
-    """All workers at once, the publisher, and one function that answers the API, fit in the account's limit."""
+    """The limit is accepted exactly if all workers, the publisher and one function of the API fit in it."""
     changes = {f"{queue}_concurrency": number for queue, number in zip(QUEUES, workers, strict=True)}
     needed = sum(workers) + 1 + LEFT_FOR_THE_API
     if needed <= account:
@@ -294,19 +294,19 @@ def test_workers_leave_room_for_the_api(workers: list[int], account: int) -> Non
         assert all(f"{key} {number}" in message for key, number in changes.items())
 
 
-def test_an_account_is_taken_for_a_new_one() -> None:
-    """The default is the smallest limit that AWS gives, for which test_messaging.py judges the template."""
+def test_default_account_concurrency_is_the_smallest() -> None:
+    """The default is the limit of a new account, which test_messaging.py uses too."""
     assert config().account_concurrency == SMALLEST_ACCOUNT
 
 
-def test_the_schedule_is_that_of_three_days() -> None:
-    """Ten attempts within 75 h 35 min, before the five days after which an endpoint may be disabled."""
+def test_default_webhook_schedule() -> None:
+    """It has ten attempts within 75 h 35 min 5 s, before an endpoint may be disabled."""
     schedule = config().webhook_schedule_seconds
     assert (len(schedule), sum(schedule)) == (10, 75 * 3600 + 35 * 60 + 5)
     assert sum(schedule) < config().webhook_disable_after_hours * 3600
 
 
-def test_a_float_from_the_cdk_node_is_a_whole_number() -> None:
-    """The CDK hands numbers over as floats; 500.0 is 500."""
+def test_whole_floats_are_integers() -> None:
+    """The CDK passes numbers as floats, so 500.0 is read as 500."""
     value = config(chunk_size=500.0).chunk_size
     assert (value, type(value)) == (500, int)

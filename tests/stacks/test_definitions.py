@@ -1,4 +1,4 @@
-"""How a readable file becomes a definition that fails well, and how a kind finds its construct and its file."""
+"""How a state machine's file is expanded, and how a kind's construct and file are found."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def task(resource: str = "${Draw}", **more: Any) -> State:
 
 
 def inside(**states: State) -> State:
-    """A small machine inside a Map or a Parallel."""
+    """A machine inside a Map or a Parallel."""
     return {"StartAt": next(iter(states)), "States": states}
 
 
 def machine(**states: State) -> State:
-    """These states, and the two with which every machine ends."""
+    """A machine of these states, NotifySuccess and NotifyFailure."""
     ends = {"NotifySuccess": task("${FinishJob}"), LAST_RESORT: task("${FinishJob}")}
     return {"StartAt": next(iter(states)), "States": states | ends}
 
@@ -60,8 +60,8 @@ def errors(state: State) -> list[list[str]]:
 # Retries
 
 
-def test_what_calls_a_function_is_retried() -> None:
-    """Our own errors and crashes as often as the kind says; calls that Lambda did not take, more often."""
+def test_retry_of_a_function() -> None:
+    """Retryable errors and crashes are retried as the kind says, Lambda's own errors 8 times."""
     own, faults = expanded(attempts=4, DrawAll=task())["DrawAll"]["Retry"]
     assert own["ErrorEquals"] == [*ERRORS, *CRASHES]
     assert own["MaxAttempts"] == 3
@@ -69,28 +69,28 @@ def test_what_calls_a_function_is_retried() -> None:
     assert faults["MaxAttempts"] == 8
 
 
-def test_a_kind_with_one_attempt_does_not_try_again() -> None:
-    """Then only what never reached the function is repeated."""
+def test_one_attempt_retries_only_lambdas_errors() -> None:
+    """With one attempt, errors of the function are not retried."""
     (faults,) = expanded(attempts=1, DrawAll=task())["DrawAll"]["Retry"]
     assert set(faults["ErrorEquals"]) & {*ERRORS, *CRASHES} == set()
 
 
-def test_what_sends_to_the_queue_repeats_the_sending() -> None:
-    """What the worker answers is final, whatever the attempts."""
+def test_retry_of_a_message_to_a_queue() -> None:
+    """Only SQS's errors are retried: a failure that the worker sends is final."""
     for resource in (QUEUE, "arn:${Partition}:states:::sqs:sendMessage"):
         state = expanded(attempts=1, DrawAll=task(resource))["DrawAll"]
         assert errors(state) == [["SQS.AmazonSQSException", "SQS.SdkClientException"]]
 
 
-def test_the_last_resort_tries_everything_again() -> None:
-    """Also with one attempt: nothing comes after it."""
+def test_notify_failure_retries_all_errors() -> None:
+    """NotifyFailure retries all errors, also for a kind with one attempt."""
     assert errors(expanded(attempts=1, DrawAll=task())[LAST_RESORT]) == [["States.ALL"]]
 
 
 @pytest.mark.parametrize("resource", ["${Draw}", QUEUE, "arn:aws:states:::batch:submitJob.sync"])
 @pytest.mark.parametrize("retry", [MINE, []])
-def test_a_retry_of_its_own_is_left_alone(resource: str, retry: list[State]) -> None:
-    """Even an empty one, and whatever the Task calls."""
+def test_retry_of_the_file_is_kept(resource: str, retry: list[State]) -> None:
+    """A Task's own Retry is kept, also an empty one."""
     assert expanded(DrawAll=task(resource, Retry=retry))["DrawAll"]["Retry"] == retry
 
 
@@ -103,15 +103,15 @@ def test_a_retry_of_its_own_is_left_alone(resource: str, retry: list[State]) -> 
         "arn:aws:lambda:eu-west-1:123456789012:function:sqs",
     ],
 )
-def test_another_service_needs_a_retry_of_its_own(resource: str) -> None:
-    """Which of its errors pass by themselves is not known here; the message names the state and what it calls."""
+def test_other_services_need_a_retry_in_the_file(resource: str) -> None:
+    """Without a Retry, a Task that calls another service is refused. The error names the state and resource."""
     with pytest.raises(DefinitionError, match="Retry of its own") as caught:
         expanded(DrawAll=task(resource))
     assert str(caught.value).startswith(f"DrawAll: it calls {resource}, ")
 
 
 def test_tasks_inside_a_map_and_a_parallel_are_retried() -> None:
-    """At every depth; what holds them is as it was."""
+    """Tasks at every depth get a Retry, a Map or a Parallel gets none."""
     map_state = {"Type": "Map", "ItemProcessor": inside(DrawOne=task(QUEUE, End=True))}
     nested = {"Type": "Parallel", "Branches": [inside(DrawDeep=task())]}
     parallel = {"Type": "Parallel", "Branches": [inside(DrawLeft=task()), inside(DrawRight=nested)]}
@@ -124,22 +124,20 @@ def test_tasks_inside_a_map_and_a_parallel_are_retried() -> None:
     assert not any("Retry" in states[name] for name in ("DrawMany", "DrawBoth"))
 
 
-def test_states_that_are_no_tasks_are_left_alone() -> None:
-    """A Pass or a Wait cannot fail."""
-    states = {
-        "Count": {"Type": "Pass", "Next": "DrawAll"},
-        "Rest": {"Type": "Wait", "Seconds": 1, "Next": "Count"},
-    }
-    found = expanded(**states, DrawAll=task())
-    assert {name: found[name] for name in states} == states
+def test_other_states_are_not_changed() -> None:
+    """A Pass or a Wait stays as it is."""
+    count = {"Type": "Pass", "Next": "DrawAll"}
+    rest = {"Type": "Wait", "Seconds": 1, "Next": "Count"}
+    found = expanded(Count=count, Rest=rest, DrawAll=task())
+    assert (found["Count"], found["Rest"]) == (count, rest)
 
 
 # Failures
 
 
 @pytest.mark.parametrize("kind", ["Task", "Map", "Parallel"])
-def test_a_failure_goes_through_a_state_that_names_the_stage(kind: str) -> None:
-    """The error is kept beside the input, and the Pass is called after the state."""
+def test_catch_leads_through_a_pass_with_the_stage(kind: str) -> None:
+    """The Catch keeps the input, and its Pass, named after the state, sets the stage."""
     inner = {
         "Task": task(),
         "Map": {"Type": "Map", "ItemProcessor": inside(DrawOne=task())},
@@ -157,8 +155,8 @@ def test_a_failure_goes_through_a_state_that_names_the_stage(kind: str) -> None:
     }
 
 
-def test_a_catch_to_another_state_is_left_alone() -> None:
-    """What a file does about some errors is its own affair; the rest goes the usual way."""
+def test_catch_to_another_state_is_kept() -> None:
+    """A Catch with another `Next` is not changed, the others are."""
     mine = {"ErrorEquals": ["NoPaper"], "Next": "DrawSmaller", "ResultPath": "$.paper"}
     states = expanded(DrawAll=task(Catch=[mine, CATCH]), DrawSmaller=task())
     assert states["DrawAll"]["Catch"][0] == mine
@@ -166,20 +164,20 @@ def test_a_catch_to_another_state_is_left_alone() -> None:
     assert "DrawSmallerFailed" not in states
 
 
-def test_two_catches_share_the_state_that_names_the_stage() -> None:
-    """Which error it was does not change where the job was."""
+def test_two_catches_share_a_pass() -> None:
+    """All Catches of a state lead to the same Pass."""
     states = expanded(DrawAll=task(Catch=[CATCH | {"ErrorEquals": ["NoPaper"]}, CATCH]))
     assert {catch["Next"] for catch in states["DrawAll"]["Catch"]} == {"DrawAllFailed"}
 
 
-def test_a_name_that_is_taken_is_told() -> None:
-    """A state of the file is not replaced by one that is added."""
+def test_existing_name_of_a_pass_is_refused() -> None:
+    """A state of the file is not replaced by an added one; the error says so."""
     with pytest.raises(DefinitionError, match=r"^DrawAllFailed: .*DrawAll; choose another"):
         expanded(DrawAll=task(Catch=[CATCH]), DrawAllFailed={"Type": "Fail"})
 
 
-def test_a_state_that_belongs_to_no_stage_is_told() -> None:
-    """The message names the state and what its name may begin with."""
+def test_state_without_a_stage_is_refused() -> None:
+    """The error names the state and the possible beginnings of its name."""
     with pytest.raises(DefinitionError) as caught:
         expanded(PaintAll=task(Catch=[CATCH]))
     message = str(caught.value)
@@ -187,8 +185,8 @@ def test_a_state_that_belongs_to_no_stage_is_told() -> None:
     assert message.endswith("begin it with one of Draw, FineTune, Notify")
 
 
-def test_the_file_itself_is_not_changed() -> None:
-    """What was read stays as it was, however often it is expanded."""
+def test_expand_does_not_change_its_argument() -> None:
+    """The definition that was read stays as it is, and gives the same result again."""
     read = machine(DrawAll=task(Catch=[CATCH]))
     kept = copy.deepcopy(read)
     once, again = (expand(read, stages=STAGES, retryable=ERRORS, attempts=3) for _ in range(2))
@@ -197,10 +195,10 @@ def test_the_file_itself_is_not_changed() -> None:
 
 
 @given(st.lists(st.sampled_from(["DrawA", "DrawB", "FineTuneC", "DrawD"]), min_size=1, unique=True), st.data())
-def test_nothing_is_added_but_retries_and_stages(names: list[str], data: st.DataObject) -> None:
-    """Without what is added, an expanded definition is the file again, whichever states catch."""
+def test_expand_adds_only_retries_and_passes(names: list[str], data: st.DataObject) -> None:
+    """An expanded definition without its Retries and added Passes equals the file."""
     catching = [name for name in names if data.draw(st.booleans())]
-    read = machine(**{name: task(**({"Catch": [CATCH]} if name in catching else {})) for name in names})
+    read = machine(**{name: task() | ({"Catch": [CATCH]} if name in catching else {}) for name in names})
     found = expand(read, stages=STAGES, retryable=ERRORS, attempts=3)
     added = {name for name, state in found["States"].items() if state.get("ResultPath") == "$.stage"}
     assert added == {f"{name}Failed" for name in catching}
@@ -230,8 +228,8 @@ def test_nothing_is_added_but_retries_and_stages(names: list[str], data: st.Data
         ("NotifySuccess", ["chunk", "notify"], "notify"),
     ],
 )
-def test_a_state_is_the_stage_that_its_name_begins_with(name: str, stages: list[str], stage: str) -> None:
-    """Underscores are capital letters there, and the longest stage counts."""
+def test_stage_is_the_beginning_of_the_states_name(name: str, stages: list[str], stage: str) -> None:
+    """A stage is compared in camel case, and the longest match counts."""
     assert stage_of(name, stages) == stage
 
 
@@ -246,15 +244,15 @@ def test_a_state_is_the_stage_that_its_name_begins_with(name: str, stages: list[
         ("Chunk", []),
     ],
 )
-def test_half_a_word_is_no_stage(name: str, stages: list[str]) -> None:
-    """`Chunks` is another word than `chunk`."""
+def test_parts_of_words_are_no_stages(name: str, stages: list[str]) -> None:
+    """A stage must be followed by the end of a word: `Chunks` is not `chunk`."""
     with pytest.raises(DefinitionError, match=f"^{name}: "):
         stage_of(name, stages)
 
 
 @given(st.from_regex(r"[a-z][a-z0-9]{0,7}(_[a-z0-9]{1,7}){0,3}", fullmatch=True))
-def test_every_stage_has_a_state_of_its_name(stage: str) -> None:
-    """The state that a kind without a file gets is the stage that it is named after."""
+def test_camel_case_of_a_stage_is_its_state(stage: str) -> None:
+    """For every stage, the state of a kind without a file gives that stage."""
     assert stage_of(camel(stage), [stage]) == stage
     assert stage_of(f"{camel(stage)}Again", [stage]) == stage
 
@@ -262,8 +260,8 @@ def test_every_stage_has_a_state_of_its_name(stage: str) -> None:
 # Kinds without a file
 
 
-def test_one_stage_needs_no_file() -> None:
-    """Its answer is the job's result, and all that can fail is caught."""
+def test_definition_of_one_stage() -> None:
+    """The Task's output is the job's result, and the Task and NotifySuccess have a Catch."""
     found = expand(single_task("DrawAll", timeout_seconds=70), stages=STAGES, retryable=ERRORS, attempts=3)
     states = found["States"]
     assert found["StartAt"] == "DrawAll"
@@ -276,8 +274,8 @@ def test_one_stage_needs_no_file() -> None:
     }
 
 
-def test_the_deployed_machine_of_an_own_kind_is_that(own: Assembly) -> None:
-    """With a minute more than its function has, and the attempts of the kind."""
+def test_declared_kind_is_deployed_with_that_definition(own: Assembly) -> None:
+    """The state's timeout is a minute longer than its function's, and the attempts are those of the kind."""
     machine = machines(own)[PHOTO_ALBUM.name]
     assert machine.definition == expand(
         single_task("PrintOut", timeout_seconds=960),
@@ -298,7 +296,7 @@ def kind(**changes: Any) -> Kind:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`files(poster="…")` puts a file beside those of stacks/kinds."""
+    """`files(poster="…")` adds the module `stacks.kinds.poster`."""
     monkeypatch.setattr(stacks.kinds, "__path__", [*stacks.kinds.__path__, str(tmp_path)])
 
     def write(**sources: str) -> None:
@@ -308,16 +306,16 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
     return write
 
 
-def test_a_construct_is_found_by_the_name_of_its_kind(files: Callable[..., None]) -> None:
-    """The one subclass in `<kind>.py` is made; it need not be called after the kind."""
+def test_construct_is_found_by_the_kinds_name(files: Callable[..., None]) -> None:
+    """The one subclass of KindConstruct in `<kind>.py` is used, whatever its name."""
     files(poster_a="class Anything(KindConstruct): ...\nclass Helper: ...\n")
     made = base.construct(cdk.Stack(), kind=kind(name="poster_a", **RUN_BY_WORKER), shared=NOTHING)
     assert type(made).__name__ == "Anything"
     assert made.node.id == "PosterA"
 
 
-def test_a_kind_without_a_file_has_the_ordinary_construct() -> None:
-    """And one that the worker runs has no state machine in it."""
+def test_kind_without_a_file_has_the_default_construct() -> None:
+    """It is a KindConstruct, without a state machine if the worker runs the kind."""
     made = base.construct(cdk.Stack(), kind=kind(**RUN_BY_WORKER), shared=NOTHING)
     assert type(made) is KindConstruct
     assert made.state_machine is None
@@ -333,23 +331,23 @@ def test_a_kind_without_a_file_has_the_ordinary_construct() -> None:
         ("poster_e", "class One(KindConstruct): ...\nclass Two(One): ...\n", 2),
     ],
 )
-def test_a_file_has_one_construct(files: Callable[..., None], name: str, source: str, number: int) -> None:
-    """With none or two it is not guessed which; the message names the file and how many it has."""
+def test_file_must_have_one_construct(files: Callable[..., None], name: str, source: str, number: int) -> None:
+    """No subclass or two are refused. The error names the file and the number of subclasses."""
     files(**{name: source})
     with pytest.raises(DefinitionError) as caught:
         base.construct(cdk.Stack(), kind=kind(name=name, **RUN_BY_WORKER), shared=NOTHING)
     assert str(caught.value) == f"stacks/kinds/{name}.py: give it one subclass of KindConstruct; it has {number}"
 
 
-def test_several_stages_need_functions() -> None:
-    """Which function does which stage cannot be guessed; the message says where to say it."""
+def test_several_stages_need_a_construct() -> None:
+    """A kind with several stages must say which functions do them."""
     with pytest.raises(DefinitionError) as caught:
         base.construct(cdk.Stack(), kind=kind(stages=("draw", "print")), shared=NOTHING)
     assert str(caught.value).startswith("poster: it has several stages; say in its construct ")
 
 
 def test_several_tasks_need_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In which order they come cannot be guessed; the message names the file to write."""
+    """A kind with several Tasks needs a state machine's file. The error names it."""
 
     class Poster(KindConstruct):
         def tasks(self) -> Any:
@@ -361,8 +359,8 @@ def test_several_tasks_need_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert str(caught.value) == "poster: it has several Tasks; write statemachines/poster.asl.json"
 
 
-def test_a_file_goes_before_the_ordinary_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kind of one stage may have one all the same, and what is wrong with it is told at synthesis."""
+def test_file_replaces_the_default_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind with one stage may have a file, and an error in it fails the synthesis."""
 
     class Poster(KindConstruct):
         def tasks(self) -> Any:
@@ -374,8 +372,8 @@ def test_a_file_goes_before_the_ordinary_definition(tmp_path: Path, monkeypatch:
         Poster(cdk.Stack(), kind=kind(), shared=NOTHING)
 
 
-def test_definitions_need_no_cdk() -> None:
-    """Who reads a definition, as the tests of state machines do, does not wait for the CDK's library."""
+def test_definition_module_does_not_import_cdk() -> None:
+    """Tests of state machines import the module without loading the CDK's library."""
     assert "aws_cdk" not in Path(definition.__file__).read_text()
     assert "import" not in Path(stacks.kinds.__file__ or "").read_text()
 

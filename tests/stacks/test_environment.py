@@ -1,16 +1,23 @@
-"""Each function gets exactly the environment that its typed settings name, in a form they can read."""
+"""Each function gets exactly the environment that its code reads, in a form that it can read.
+
+What a function reads follows from its modules: the parts of `core.dependencies` that it uses, what these use, and
+the settings that it reads itself.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
-from dataclasses import fields
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from core.aws import settings
-from core.jobs import run
-from kinds import KINDS
+from core.aws.settings import Environment, Setting
+from core.dependencies import Settings
+from kinds.document.dependencies import DocumentSettings
+from kinds.registry import KINDS
 from tests.stacks.own_kinds import SHIPPED
 from tests.stacks.templates import Assembly
 
@@ -20,33 +27,94 @@ def module_name(path: Path) -> str:
 
 
 LAMBDAS = Path(__file__).parents[2] / "lambdas"
-# The module of each handler, by the function's name: that of the folder.
 # Handlers of kinds that somebody has added are theirs to look after.
 FOREIGN = {LAMBDAS / "kinds" / name for name in KINDS.keys() - SHIPPED.keys()}
 FILES = [path for path in sorted(LAMBDAS.rglob("handler.py")) if FOREIGN.isdisjoint(path.parents)]
 HANDLERS = {path.parent.name: module_name(path) for path in FILES}
+"""The module of each handler, by the name of the function's folder."""
+
 COMMON = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"}
-# Settings are declared in the handler, but where several modules of a function need them.
-ELSEWHERE = {
-    "api": "rest.api.dependencies",
-    "dispatch": "webhooks.dispatch.dependencies",
-    "sender": "webhooks.sender.dependencies",
-}
-ELSEWHERE |= dict.fromkeys(("on_message", "push", "ping"), "live.dependencies")
-# What kinds bring into functions that serve all of them: routes, and the work of a message.
 OF_KINDS = {"api": ("kinds.document.routes",), "worker": ("kinds.document.batches",)}
+"""What kinds bring into functions that serve all of them: routes, and the work of a message."""
+
+SOURCES: dict[str, tuple[str, type[Environment]]] = {
+    "dependencies": ("core/dependencies.py", Settings),
+    "document_dependencies": ("kinds/document/dependencies.py", DocumentSettings),
+}
+"""The objects that hold a function's parts: where their class is, and the settings that it reads."""
 
 
-def declared(function: str) -> list[type]:
-    """The settings of every module that runs in the function; those of `task` where a handler has none."""
-    own = ELSEWHERE.get(function, HANDLERS[function])
-    modules = map(importlib.import_module, (own, *OF_KINDS.get(function, ())))
-    return [getattr(module, "Settings", run.Settings) for module in modules]
+# ── what a function reads ────────────────────────────────────────────────────────────────────────────────────
+
+
+def modules(function: str) -> Iterator[Path]:
+    """The function's own modules, and what kinds bring into it."""
+    yield from sorted((LAMBDAS / HANDLERS[function].replace(".", "/")).parent.glob("*.py"))
+    yield from (LAMBDAS / f"{name.replace('.', '/')}.py" for name in OF_KINDS.get(function, ()))
+
+
+def used(tree: ast.AST) -> set[tuple[str, str]]:
+    """(object, attribute) for every attribute of one of SOURCES; of their `settings`, (object, `settings.x`).
+
+    A name that a module gives to settings (`config = dependencies.settings`) is followed by its attributes.
+    """
+    found: set[tuple[str, str]] = set()
+    renamed = dict.fromkeys(("config", "settings"), "dependencies")
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(id=name), attr="settings"), attr=attribute):
+                found.add((name, f"settings.{attribute}"))
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in SOURCES:
+                found.add((name, attribute))
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in renamed:
+                found |= {(source, f"settings.{attribute}") for source in SOURCES}
+    return {(name, attribute) for name, attribute in found if name in SOURCES and attribute != "settings"}
+
+
+@functools.cache
+def parts(source: str) -> dict[str, set[tuple[str, str]]]:
+    """What each part uses. Within the class, the object is `self`."""
+    tree = ast.parse((LAMBDAS / SOURCES[source][0]).read_text())
+    methods = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    return {method.name: used(_with_names(method, source)) for method in methods}
+
+
+def _with_names(method: ast.FunctionDef, source: str) -> ast.AST:
+    for node in ast.walk(method):
+        if isinstance(node, ast.Name) and node.id == "self":
+            node.id = source
+    return method
+
+
+def variables(uses: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """(object, setting) that these uses come to, through parts that use other parts."""
+    read: set[tuple[str, str]] = set()
+    for name, attribute in uses:
+        if attribute.startswith("settings."):
+            read.add((name, attribute.removeprefix("settings.")))
+        else:
+            read |= variables(parts(name).get(attribute, ()))
+    return read
+
+
+def settings_read(function: str) -> dict[str, set[str]]:
+    """By object, the settings that the function reads."""
+    uses = {use for path in modules(function) for use in used(ast.parse(path.read_text()))}
+    found = {(name, setting) for name, setting in variables(uses) if setting in known(name)}
+    return {name: {setting for source, setting in found if source == name} for name in SOURCES}
+
+
+def known(source: str) -> set[str]:
+    cls = SOURCES[source][1]
+    return {name for name, value in vars(cls).items() if isinstance(value, Setting)}
 
 
 def environment(app: Assembly, function: str) -> dict[str, str]:
     variables: dict[str, str] = app.functions()[function].properties["Environment"]["Variables"]
     return variables
+
+
+# ── the template ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_each_handler_is_deployed_once(app: Assembly) -> None:
@@ -57,40 +125,69 @@ def test_each_handler_is_deployed_once(app: Assembly) -> None:
 
 
 def test_functions_are_told_apart_by_their_folders() -> None:
-    """No two handlers are in folders of the same name: logs and the simulated cloud go by it."""
+    """No two handlers are in folders of the same name: the simulated cloud goes by it."""
     assert len(HANDLERS) == len(FILES)
 
 
-def test_no_settings_of_a_kind_are_forgotten() -> None:
-    """Each module of a kind that reads the environment, and is no handler, runs in a function that is known."""
-    reading = {
-        module_name(path)
-        for path in (LAMBDAS / "kinds").rglob("*.py")
-        if "settings.load(" in path.read_text() and path.name != "handler.py"
-    }
-    assert {module for modules in OF_KINDS.values() for module in modules} == reading
+def test_no_module_of_a_kind_is_forgotten() -> None:
+    """Each module of a kind that uses parts, and belongs to no function, runs in a function that is known."""
+    own = {path for function in HANDLERS for path in modules(function)}
+    outside = [path for path in (LAMBDAS / "kinds").rglob("*.py") if path not in own]
+    using = {path for path in outside if FOREIGN.isdisjoint(path.parents) and used(ast.parse(path.read_text()))}
+    assert using == {LAMBDAS / "kinds" / "document" / "dependencies.py"}
 
 
 @pytest.mark.parametrize("function", HANDLERS)
-def test_environment_is_what_the_settings_name(app: Assembly, function: str) -> None:
+def test_environment_is_what_the_code_reads(app: Assembly, function: str) -> None:
     """No variable is missing and none is left over, but for those that all functions have."""
-    named = {field.name.upper() for settings_of in declared(function) for field in fields(settings_of)}
-    assert set(environment(app, function)) - COMMON == named
+    read = {setting.upper() for settings in settings_read(function).values() for setting in settings}
+    assert set(environment(app, function)) - COMMON == read
 
 
 @pytest.mark.parametrize("function", HANDLERS)
 def test_settings_can_read_the_environment(app: Assembly, overridden: Assembly, function: str) -> None:
-    """Every value has the form that its field's type wants, with other knobs turned as well."""
+    """Every value has the form that its setting wants, with other knobs turned as well."""
     for assembly in (app, overridden):
-        for settings_of in declared(function):
-            assert settings.load(settings_of, environment(assembly, function)) is not None
+        for source, settings in settings_read(function).items():
+            reader = SOURCES[source][1](environment(assembly, function))
+            assert all(getattr(reader, setting) is not None for setting in settings)
 
 
 @pytest.mark.parametrize("function", HANDLERS)
 def test_each_function_says_who_it_is(app: Assembly, function: str) -> None:
-    """Logs carry the function's name and keep to the configured level."""
-    variables = environment(app, function)
-    assert {key: variables[key] for key in COMMON} == {
-        "POWERTOOLS_SERVICE_NAME": function,
+    """Logs carry the function's path and keep to the configured level."""
+    found = environment(app, function)
+    assert {key: found[key] for key in COMMON} == {
+        "POWERTOOLS_SERVICE_NAME": HANDLERS[function].removesuffix(".handler").replace(".", "/"),
         "POWERTOOLS_LOG_LEVEL": "INFO",
     }
+
+
+# ── the reading itself ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        ("dependencies.jobs.get('x')", {"jobs_table"}),
+        ("dependencies.settings.link_hours", {"link_hours"}),
+        ("def f():\n    config = dependencies.settings\n    return config.link_hours", {"link_hours"}),
+        ("dependencies.after_attempt", {"jobs_table", "deliveries_table", "webhooks_queue_url"}),
+        ("dependencies.services.blobs", {"jobs_table", "data_bucket"}),
+        ("document_dependencies.catalog", {"jobs_table"}),
+        ("other.jobs", set()),
+    ],
+)
+def test_what_code_reads_is_found(source: str, read: set[str]) -> None:
+    """Settings are found through parts, through parts of parts, and behind a local name."""
+    found = {(name, setting) for name, setting in variables(used(ast.parse(source))) if setting in known(name)}
+    assert {setting for _, setting in found} == read
+
+
+def test_every_source_has_its_settings() -> None:
+    """A module that keeps parts is one of those that are read here."""
+    keeping = {path for path in LAMBDAS.rglob("*.py") if "(Parts):" in path.read_text()}
+    assert {path for path in keeping if FOREIGN.isdisjoint(path.parents)} == {
+        LAMBDAS / place for place, _ in SOURCES.values()
+    }
+    assert all(importlib.import_module(place[:-3].replace("/", ".")) for place, _ in SOURCES.values())

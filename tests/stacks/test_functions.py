@@ -1,4 +1,4 @@
-"""All functions are alike where they should be, and agree with the numbers in their own code."""
+"""What functions have in common, and how their limits fit the numbers in their code."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from core.webhooks.deliveries.store import LEASE_SECONDS
-from jobs.worker import handler as embed_chunks
+from jobs.worker import handler as worker
 from kinds.document import batches
 from rest.api.handler import router as open_routes
 from tests.stacks.templates import ARN, Assembly, Resource
-from webhooks.retry_scheduler import handler as webhook_waker
-from webhooks.sender import handler as webhook_sender
+from webhooks.retry_scheduler import handler as retry_scheduler
+from webhooks.sender import handler as sender
 
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
-STREAM_LIMIT_SECONDS = 900
-LONGEST_WEBHOOK_TIMEOUT = 30
+LAMBDA_MAX_TIMEOUT = 900  # seconds
+GATEWAY_TIMEOUT = 29  # seconds
+MAX_WEBHOOK_TIMEOUT = 30  # seconds, the bound in stacks/config.py
 
 
 def mapping_of(app: Assembly, function: str) -> Resource:
@@ -33,36 +34,36 @@ def queue_of(app: Assembly, function: str) -> Resource:
     return found
 
 
-def test_runtime_and_architecture_are_configured(app: Assembly) -> None:
-    """Every function runs on the configured runtime and architecture, and is traced."""
-    alike = {
+def test_runtime_architecture_and_tracing(app: Assembly) -> None:
+    """Every function has the configured runtime and architecture, and X-Ray tracing."""
+    found = {
         (f["Runtime"], *f["Architectures"], f["TracingConfig"]["Mode"])
         for f in (function.properties for function in app.of("AWS::Lambda::Function"))
     }
-    assert alike == {(CONTEXT["runtime"], CONTEXT["architecture"], "Active")}
+    assert found == {(CONTEXT["runtime"], CONTEXT["architecture"], "Active")}
 
 
 def test_one_code_asset(app: Assembly) -> None:
-    """All functions share one asset, so a deployment uploads the code once."""
+    """All functions share one code asset, which a deployment uploads once."""
     assert len({f.properties["Code"]["S3Key"] for f in app.of("AWS::Lambda::Function")}) == 1
 
 
 def test_each_function_has_a_log_group_of_its_own(app: Assembly) -> None:
-    """No function creates its own group, which would keep logs for ever."""
+    """Every function has a log group of the stack. A group that Lambda creates would never expire."""
     groups = [f.properties["LoggingConfig"]["LogGroup"] for f in app.of("AWS::Lambda::Function")]
     assert len(set(groups)) == len(groups)
     assert set(groups) <= {group.name for group in app.of("AWS::Logs::LogGroup")}
 
 
 @pytest.mark.parametrize(("name", "days"), [("app", 30), ("overridden", 60)])
-def test_logs_are_kept_as_configured(request: pytest.FixtureRequest, name: str, days: int) -> None:
-    """Every log group is kept for `log_retention_days`, rounded up to what CloudWatch offers."""
+def test_log_retention_is_configured(request: pytest.FixtureRequest, name: str, days: int) -> None:
+    """Every log group has `log_retention_days`, rounded up to a number of days that CloudWatch offers."""
     assembly: Assembly = request.getfixturevalue(name)
     assert {group.properties["RetentionInDays"] for group in assembly.of("AWS::Logs::LogGroup")} == {days}
 
 
-def test_layers_hold_what_functions_import(app: Assembly) -> None:
-    """Every function has the base layer; parsers, numpy and ed25519 only where they are used."""
+def test_layers_of_functions(app: Assembly) -> None:
+    """Every function has the base layer. Parsers, numpy and ed25519 are only in functions that use them."""
     layers = {
         function: [layer.rpartition("/")[2] for layer in resource.properties["Layers"]]
         for function, resource in app.functions().items()
@@ -76,57 +77,56 @@ def test_layers_hold_what_functions_import(app: Assembly) -> None:
 
 
 def test_every_requirements_file_is_a_layer(app: Assembly) -> None:
-    """None is pinned and never deployed."""
+    """Every file in lambdas/requirements is deployed as a layer."""
     deployed = {layer.name.rpartition("/")[2] for layer in app.of("AWS::Lambda::LayerVersion")}
     files = (Path(__file__).parents[2] / "lambdas" / "requirements").glob("*.txt")
     assert deployed == {f"{file.stem.capitalize()}Layer" for file in files}
 
 
-def test_no_layers_where_the_environment_has_them(overridden: Assembly) -> None:
-    """`layers: false` deploys none."""
+def test_layers_can_be_switched_off(overridden: Assembly) -> None:
+    """`layers: false` deploys no layer."""
     assert overridden.of("AWS::Lambda::LayerVersion") == []
 
 
-def test_the_last_receive_is_the_last(app: Assembly) -> None:
-    """`embed_chunks` fails the task on the very receive after which SQS gives the message up."""
+def test_worker_knows_its_last_receive(app: Assembly) -> None:
+    """`worker` fails a task on the receive after which SQS moves the message to the DLQ."""
     redrive = queue_of(app, "worker").properties["RedrivePolicy"]
-    assert redrive["maxReceiveCount"] == embed_chunks.LAST_RECEIVE
+    assert redrive["maxReceiveCount"] == worker.LAST_RECEIVE
 
 
-def test_a_batch_of_deliveries_is_sent_at_once(app: Assembly) -> None:
-    """`webhook_sender` has a thread for each message of a batch, so one deadline is enough for all."""
-    assert mapping_of(app, "sender").properties["BatchSize"] == webhook_sender.BATCH
+def test_sender_sends_a_whole_batch_in_parallel(app: Assembly) -> None:
+    """`sender` has a thread for each message of the mapping's batch, so all of them end within one timeout."""
+    assert mapping_of(app, "sender").properties["BatchSize"] == sender.BATCH
 
 
-def test_the_last_batch_of_a_sender_has_its_time(app: Assembly) -> None:
-    """A batch that it takes itself at the last moment may last a whole deadline, and be written down."""
+def test_sender_has_time_for_its_last_group(app: Assembly) -> None:
+    """A group that is taken at the end of the drain time has a whole webhook timeout, and 10 s to be stored."""
     slack = app.functions()["sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
-    assert slack >= webhook_sender.DRAIN_SECONDS + 10
+    assert slack >= sender.DRAIN_SECONDS + 10
 
 
-def test_a_claim_outlives_its_sender(app: Assembly) -> None:
-    """A lease ends after the sender that took it, at any timeout, and before its message comes again."""
+def test_delivery_lease_outlasts_the_sender(app: Assembly) -> None:
+    """A lease ends after the longest run of the sender, and before SQS makes the message visible again."""
     slack = app.functions()["sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
-    assert slack + LONGEST_WEBHOOK_TIMEOUT < LEASE_SECONDS
+    assert slack + MAX_WEBHOOK_TIMEOUT < LEASE_SECONDS
     assert queue_of(app, "sender").properties["VisibilityTimeout"] > LEASE_SECONDS
 
 
-def test_the_embedder_has_time_left_to_write_down(app: Assembly) -> None:
-    """What is reserved to keep what was paid for is a small part of the worker's timeout."""
+def test_worker_reserves_a_small_part_of_its_timeout(app: Assembly) -> None:
+    """The time that is reserved for storing vectors is at most a fifth of the worker's timeout."""
     assert app.functions()["worker"].properties["Timeout"] >= batches.RESERVE_SECONDS * 5
 
 
-def test_what_holds_a_request_open_is_shorter_than_the_gateway(app: Assembly) -> None:
-    """API Gateway gives up after 29 s; waiting and its last look at the job fit in."""
+def test_rest_functions_end_before_the_gateway_times_out(app: Assembly) -> None:
+    """API Gateway ends a request after 29 s. A long poll has 4 s for its last read of the job."""
     functions = app.functions()
-    assert all(
-        functions[name].properties["Timeout"] <= 29 for name in ("api", "long_poll", "search", "authorizer")
-    )
+    names = ("api", "long_poll", "search", "authorizer")
+    assert all(functions[name].properties["Timeout"] <= GATEWAY_TIMEOUT for name in names)
     assert CONTEXT["wait_seconds_max"] + 4 <= functions["long_poll"].properties["Timeout"]
 
 
-def test_three_functions_look_around(app: Assembly) -> None:
-    """The sweep and the webhook waker for what no message and no Catch would tell; one keeps WebSockets open."""
+def test_scheduled_functions(app: Assembly) -> None:
+    """Reaper, retry scheduler and ping run on a schedule, and no other function does."""
     scheduled = {
         target["Arn"].removeprefix(ARN)
         for rule in app.of("AWS::Events::Rule")
@@ -136,20 +136,20 @@ def test_three_functions_look_around(app: Assembly) -> None:
     assert scheduled == {app.functions()[name].name for name in ("reaper", "retry_scheduler", "ping")}
 
 
-def test_the_waker_stops_before_it_is_stopped(app: Assembly) -> None:
-    """It begins no page of deliveries that it might not get through."""
-    assert app.functions()["retry_scheduler"].properties["Timeout"] >= webhook_waker.SECONDS + 10
+def test_retry_scheduler_stops_before_its_timeout(app: Assembly) -> None:
+    """It begins no page of deliveries in the last 10 s of its timeout."""
+    assert app.functions()["retry_scheduler"].properties["Timeout"] >= retry_scheduler.SECONDS + 10
 
 
-def test_the_parser_leaves_memory_and_time_to_its_function(app: Assembly) -> None:
-    """The subprocess meets its own limits before Lambda's, so a bomb of a document is told by name."""
+def test_parser_limits_are_below_those_of_its_function(app: Assembly) -> None:
+    """The parser's subprocess reaches its own limits before Lambda's, so the job fails with the parser's error."""
     validate = app.functions()["validate_document"].properties
     assert validate["MemorySize"] >= CONTEXT["parse_memory_mb"] + 512
     assert validate["Timeout"] >= CONTEXT["parse_timeout_seconds"] + 60
-    assert validate["Timeout"] <= STREAM_LIMIT_SECONDS
+    assert validate["Timeout"] <= LAMBDA_MAX_TIMEOUT
 
 
-def test_the_open_routes_are_in_the_code() -> None:
-    """What the gateway lets through without a key is answered by the API itself."""
+def test_open_paths_are_routes_of_the_api() -> None:
+    """`api` answers the paths that the gateway lets through without a key."""
     routes: Any = open_routes._routes
-    assert {path for rule in routes for path in [rule[0]]} == {"/health", "/openapi.json", "/docs"}
+    assert {path for path, *_ in routes} == {"/health", "/openapi.json", "/docs"}

@@ -1,4 +1,4 @@
-"""Layers: what pip is asked for, and when another build is another asset."""
+"""Layers: pip's arguments, the contents, and which builds share an asset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARM, X86 = lambda_.Architecture.ARM_64, lambda_.Architecture.X86_64
 
 @pytest.fixture
 def pip(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Record what would be run, and let it install one file that is needed and one that is not."""
+    """The commands that would run. Each installs a file that functions need and one that they do not need."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> None:
@@ -35,7 +35,7 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def synthesise(
     tmp_path: Path, architecture: lambda_.Architecture, version: str = "python3.13", name: str = "base"
 ) -> Path:
-    """The folder of the layer's asset."""
+    """Synthesise a layer; returns its asset's folder."""
     app = cdk.App(outdir=str(tmp_path))
     stack = cdk.Stack(app, "Layers")
     runtime = lambda_.Runtime(version, lambda_.RuntimeFamily.PYTHON)
@@ -45,8 +45,8 @@ def synthesise(
     return tmp_path / f"asset.{layer['Properties']['Content']['S3Key'].removesuffix('.zip')}"
 
 
-def test_pip_is_told_the_platform_of_lambda(pip: list[list[str]], tmp_path: Path) -> None:
-    """Wheels only, for the function's Python and machine, with every tag up to Amazon Linux 2023's glibc."""
+def test_pip_installs_for_the_platform_of_lambda(pip: list[list[str]], tmp_path: Path) -> None:
+    """pip installs only wheels, for the runtime's Python and architecture, with all tags up to Lambda's glibc."""
     synthesise(tmp_path, ARM)
     (command,) = pip
     platforms = [command[i + 1] for i, part in enumerate(command) if part == "--platform"]
@@ -57,8 +57,8 @@ def test_pip_is_told_the_platform_of_lambda(pip: list[list[str]], tmp_path: Path
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in layers.REQUIREMENTS.glob("*.txt")))
-def test_a_layer_is_made_of_its_file(pip: list[list[str]], tmp_path: Path, name: str) -> None:
-    """pip gets the one file that the layer is named after, in which every version is pinned."""
+def test_layer_installs_its_requirements_file(pip: list[list[str]], tmp_path: Path, name: str) -> None:
+    """pip gets the file that the layer is named after, and the file pins every version."""
     synthesise(tmp_path, ARM, name=name)
     ((*_, option, path),) = pip
     assert (option, path) == ("-r", f"lambdas/requirements/{name}.txt")
@@ -67,10 +67,10 @@ def test_a_layer_is_made_of_its_file(pip: list[list[str]], tmp_path: Path, name:
     assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in lines)
 
 
-def test_a_change_to_one_file_rebuilds_one_layer(
+def test_change_of_one_file_rebuilds_one_layer(
     pip: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The asset of a layer depends on its own requirements and on no other layer's."""
+    """A layer's asset depends on its own requirements file and on no other."""
     requirements = tmp_path / "requirements"
     requirements.mkdir()
     monkeypatch.setattr(layers, "REQUIREMENTS", requirements)
@@ -83,15 +83,15 @@ def test_a_change_to_one_file_rebuilds_one_layer(
     assert [len(set(found)) for found in assets.values()] == [1, 2]
 
 
-def test_layer_holds_only_what_functions_import(pip: list[list[str]], tmp_path: Path) -> None:
-    """Tests of packages are left out; what remains is below python/, where Lambda looks."""
+def test_layer_has_no_tests_of_packages(pip: list[list[str]], tmp_path: Path) -> None:
+    """Tests of packages are removed, and the rest is in python/, where Lambda looks for it."""
     asset = synthesise(tmp_path, ARM)
     files = {str(path.relative_to(asset)) for path in asset.rglob("*.py")}
     assert files == {"python/package/code.py"}
 
 
 def test_another_platform_is_another_asset(pip: list[list[str]], tmp_path: Path) -> None:
-    """The requirements are the same, but arm64 wheels must not be reused for x86_64 or another Python."""
+    """The same requirements give another asset for another architecture or Python version."""
     builds = [(ARM, "python3.13"), (X86, "python3.13"), (ARM, "python3.12")]
     assets = {synthesise(tmp_path / str(i), *build).name for i, build in enumerate(builds)}
     assert len(assets) == 3

@@ -1,4 +1,4 @@
-"""Who may do what. `permissions.json` is the whole list; a grant that is not in it, or not given, fails."""
+"""The permissions of all roles. `permissions.json` lists them; an extra or a missing grant fails."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ WITHOUT_RESOURCE = {
 
 
 def roles(app: Assembly) -> dict[str, str]:
-    """Name of the role by function; those of the state machines are there too."""
+    """Names of the roles of functions and state machines."""
     of_functions = {name: f.properties["Role"] for name, f in app.functions().items()}
     of_machines = {f"{kind} machine": m.resource.properties["RoleArn"] for kind, m in machines(app).items()}
     return {holder: role.removeprefix(ARN) for holder, role in (of_functions | of_machines).items()}
 
 
 def grants(app: Assembly, holder: str) -> Grants:
-    """Actions by resource, of every policy that the holder's role has."""
+    """Actions by resource, from all policies of the holder's role."""
     found: Grants = defaultdict(set)
     role = roles(app)[holder]
     for policy in app.of("AWS::IAM::Policy"):
@@ -69,7 +69,7 @@ def expand(actions: list[str]) -> Iterator[str]:
 
 
 def specific(app: Assembly, holder: str) -> Grants:
-    """Without what every function has: its own log group, and tracing."""
+    """Grants without those that every function has: its log group, and tracing."""
     found = grants(app, holder)
     found.pop("*")
     if holder not in MACHINES:
@@ -82,20 +82,20 @@ def all_grants(app: Assembly) -> dict[str, Grants]:
 
 
 @pytest.mark.parametrize("holder", sorted(EXPECTED["grants"]))
-def test_grants_are_those_that_were_agreed_on(app: Assembly, holder: str) -> None:
-    """Exactly what `permissions.json` says, by action and resource."""
+def test_grants_are_those_of_the_list(app: Assembly, holder: str) -> None:
+    """The holder has exactly the grants in `permissions.json`."""
     assert specific(app, holder) == expected(holder)
 
 
-def test_everybody_is_on_the_list(app: Assembly) -> None:
-    """A new function needs an entry, and an entry a function."""
+def test_every_holder_is_on_the_list(app: Assembly) -> None:
+    """Every function and state machine has an entry, and every entry has a function or state machine."""
     assert sorted(EXPECTED["grants"]) == sorted(roles(app))
 
 
 def test_no_role_is_shared(app: Assembly) -> None:
-    """As many roles as there are functions and machines; none has a managed or an inline policy beside it."""
+    """Each function and state machine has a role of its own, without managed or inline policies."""
     names = list(roles(app).values())
-    others = {"GatewayLogs/Role"}  # with which API Gateway writes logs
+    others = {"GatewayLogs/Role"}  # API Gateway writes logs with it
     of_the_app = [role for role in app.of("AWS::IAM::Role") if role.name not in others]
     assert sorted(set(names)) == sorted(names) == sorted(role.name for role in of_the_app)
     assert all(len(policy.properties["Roles"]) == 1 for policy in app.of("AWS::IAM::Policy"))
@@ -105,20 +105,20 @@ def test_no_role_is_shared(app: Assembly) -> None:
     }
 
 
-def test_everything_is_granted_on_no_more_than_it_must(app: Assembly) -> None:
-    """`*` stands as a resource only for actions that know no other."""
+def test_wildcard_resource_is_only_for_actions_without_resources(app: Assembly) -> None:
+    """The resource `*` is only granted for actions that do not support resources."""
     found = {holder: granted["*"] for holder, granted in all_grants(app).items()}
     assert found == {holder: TRACING | WITHOUT_RESOURCE.get(holder, set()) for holder in found}
 
 
 def test_no_action_is_a_pattern(app: Assembly) -> None:
-    """`s3:Get*` would grant tomorrow what nobody has thought of today."""
+    """No action has a wildcard: `s3:Get*` would also grant actions that AWS adds later."""
     actions = {action for granted in all_grants(app).values() for some in granted.values() for action in some}
     assert {action for action in actions if "*" in action} == set()
 
 
-def test_no_resource_is_a_pattern_but_below_a_name(app: Assembly) -> None:
-    """Objects below a prefix, a table's indexes, a machine's executions; never a whole bucket or account."""
+def test_patterns_of_resources(app: Assembly) -> None:
+    """Patterns end at a prefix of the bucket, a table's indexes, or the executions of a machine."""
     patterns = {r for granted in all_grants(app).values() for r in granted if "*" in r and r != "*"}
     assert {pattern.replace("/*", "").replace(":*", "") for pattern in patterns} <= {
         *("Data/inputs", "Data/uploads", "Data/work", "Data/results", "Data/vectors", "Data/parked"),
@@ -128,8 +128,8 @@ def test_no_resource_is_a_pattern_but_below_a_name(app: Assembly) -> None:
     }
 
 
-def test_secrets_are_sealed_and_opened_by_one_each(app: Assembly) -> None:
-    """The API may seal a webhook's secret and not open it; the sender may open it and not seal one."""
+def test_one_function_encrypts_secrets_and_one_decrypts_them(app: Assembly) -> None:
+    """Only `api` may encrypt by the key, and only `sender` may decrypt."""
     of_the_key = {
         holder: actions
         for holder, granted in all_grants(app).items()
@@ -139,15 +139,15 @@ def test_secrets_are_sealed_and_opened_by_one_each(app: Assembly) -> None:
     assert of_the_key == {"api": {"kms:Encrypt"}, "sender": {"kms:Decrypt"}}
 
 
-def test_the_key_is_open_to_policies_alone(app: Assembly) -> None:
-    """The key's own policy names nobody but the account, so the roles above are all who can use it."""
+def test_key_policy_allows_the_account_only(app: Assembly) -> None:
+    """The key's own policy has one statement, for the account, so roles need a policy to use the key."""
     (key,) = app.of("AWS::KMS::Key")
     (statement,) = key.properties["KeyPolicy"]["Statement"]
     assert statement["Principal"] == {"AWS": "arn:aws:iam::123456789012:root"}
 
 
 def test_only_the_authorizer_reads_keys(app: Assembly) -> None:
-    """No other function can read a digest of a key, and the authorizer can do nothing but look one up."""
+    """Only the authorizer has access to the table of API keys, and only by GetItem."""
     readers = {holder: granted["Keys"] for holder, granted in all_grants(app).items() if "Keys" in granted}
     assert readers == {"authorizer": {"dynamodb:GetItem"}}
 
@@ -157,23 +157,22 @@ def test_only_the_authorizer_reads_keys(app: Assembly) -> None:
     [("search", set()), ("authorizer", set()), ("long_poll", {("Jobs", "dynamodb:PutItem")})],
 )
 def test_readers_cannot_write(app: Assembly, reader: str, written: set[tuple[str, str]]) -> None:
-    """What answers questions changes nothing, but that `wait` notes down the ping that it waits for."""
+    """Functions that read have no write access, except that `long_poll` stores the `ping` event of a test."""
     writes = WRITES_TO_TABLES | {"s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"}
     found = {(resource, a) for resource, some in specific(app, reader).items() for a in some & writes}
     assert {(resource, action) for resource, action in found if not resource.endswith("/index/*")} == written
 
 
-def test_who_talks_to_strangers_can_browse_and_remove_nothing(app: Assembly) -> None:
-    """The sender reads and writes items whose keys it knows, and has no document within its reach."""
+def test_sender_can_neither_list_nor_delete(app: Assembly) -> None:
+    """The sender has no Query, Scan or DeleteItem, and no access to the data bucket."""
     granted = specific(app, "sender")
     actions = {action for some in granted.values() for action in some}
-    browsing = {"dynamodb:Query", "dynamodb:Scan", "dynamodb:DeleteItem"}
-    assert actions & browsing == set()
+    assert actions & {"dynamodb:Query", "dynamodb:Scan", "dynamodb:DeleteItem"} == set()
     assert not any(resource.startswith("Data") for resource in granted)
 
 
-def test_only_the_embedder_and_search_pay_for_the_model(app: Assembly, overridden: Assembly) -> None:
-    """Two functions may call the one configured model; none where the model runs inside them."""
+def test_worker_and_search_may_call_the_model(app: Assembly, overridden: Assembly) -> None:
+    """Two functions may call the configured model, and none if the model runs inside them."""
     model = "bedrock:eu-west-1::foundation-model/amazon.titan-embed-text-v2:0"
     assert {holder for holder, granted in all_grants(app).items() if model in granted} == {
         "worker",
@@ -183,7 +182,7 @@ def test_only_the_embedder_and_search_pay_for_the_model(app: Assembly, overridde
 
 
 def test_roles_are_assumed_by_their_service_alone(app: Assembly) -> None:
-    """Lambda takes functions' roles; Step Functions takes machines', for machines of this account only."""
+    """Lambda assumes functions' roles. Step Functions assumes those of machines, under a condition."""
     for holder, name in roles(app).items():
         (role,) = [role for role in app.of("AWS::IAM::Role") if role.name == name]
         (statement,) = role.properties["AssumeRolePolicyDocument"]["Statement"]
@@ -192,8 +191,8 @@ def test_roles_are_assumed_by_their_service_alone(app: Assembly) -> None:
         assert ("Condition" in statement) == (holder in MACHINES)
 
 
-def test_each_function_is_called_by_whom_it_serves(app: Assembly) -> None:
-    """A function's own policy lets in API Gateway or EventBridge, for one API or rule each."""
+def test_callers_of_functions(app: Assembly) -> None:
+    """Functions' own policies allow API Gateway or EventBridge to invoke them, from one source per statement."""
     callers: dict[str, set[str]] = defaultdict(set)
     for permission in app.of("AWS::Lambda::Permission"):
         properties: Any = permission.properties
@@ -207,8 +206,8 @@ def test_each_function_is_called_by_whom_it_serves(app: Assembly) -> None:
     }
 
 
-def test_the_policy_of_a_function_has_room(app: Assembly) -> None:
-    """A function's policy may have 20 KB, and each route that may call it takes a statement of its own.
+def test_size_of_functions_policies(app: Assembly) -> None:
+    """The largest function's policy is below half of the limit of 20 KB. Each route adds a statement.
 
     https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
     """
@@ -217,7 +216,7 @@ def test_the_policy_of_a_function_has_room(app: Assembly) -> None:
 
 
 def policy_bytes(app: Assembly, function: Resource) -> int:
-    """As AWS writes it, with names of the length they get: 64 characters for functions, 100 for statements."""
+    """The policy's size with the longest names: 64 characters for functions, 100 for statements."""
     arn = "arn:aws-us-gov:lambda:us-gov-west-1:123456789012:function:" + "f" * 64
     found = [
         {

@@ -1,4 +1,4 @@
-"""The HTTP front: who needs a key, where each path leads, and what the gateway says and writes down by itself."""
+"""The REST API: authorization, routes, throttling, access log, and the gateway's own errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.stacks.templates import Assembly, Resource
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 PROBLEM_JSON = "application/problem+json"
 OPEN = {("GET", "/health"), ("GET", "/openapi.json"), ("GET", "/docs")}
-LINKED = {("GET", "/follow/{token}/status"), ("GET", "/follow/{token}/events")}  # the token is the key
-# Whatever could carry a token or a text is not among these.
+LINKED = {("GET", "/follow/{token}/status"), ("GET", "/follow/{token}/events")}  # the token stands for a key
+# None of these can contain a token or a text.
 LOGGED = {
     *("$context.requestId", "$context.requestTime", "$context.httpMethod", "$context.resourcePath"),
     *("$context.status", "$context.responseLatency", "$context.authorizer.owner", "$context.identity.sourceIp"),
@@ -35,7 +35,7 @@ STATUSES = {
 
 
 def paths(app: Assembly) -> dict[str, str]:
-    """Path by the name of its resource."""
+    """Paths by the names of their resources."""
     (api,) = app.of("AWS::ApiGateway::RestApi")
     found = {api.name: "", f"{api.name}.RootResourceId": ""}
     for resource in sorted(app.of("AWS::ApiGateway::Resource"), key=lambda r: len(r.path)):
@@ -49,7 +49,7 @@ def last(reference: str) -> str:
 
 
 def methods(app: Assembly) -> dict[tuple[str, str], dict[str, Any]]:
-    """Properties by (verb, path)."""
+    """Properties of methods by (verb, path)."""
     by_resource = paths(app)
     return {
         (m.properties["HttpMethod"], by_resource[last(m.properties["ResourceId"])] or "/"): m.properties
@@ -67,8 +67,8 @@ def gateway_responses(app: Assembly) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["app", "overridden"])
-def test_every_method_needs_a_key_but_the_open_ones(request: pytest.FixtureRequest, name: str) -> None:
-    """Health, description, preflight and links are open; whatever else there is has the one authorizer."""
+def test_every_method_but_the_open_ones_needs_a_key(request: pytest.FixtureRequest, name: str) -> None:
+    """Health, OpenAPI, docs, links and preflight are open. Every other method has the authorizer."""
     assembly: Assembly = request.getfixturevalue(name)
     (authorizer,) = assembly.of("AWS::ApiGateway::Authorizer")
     for (verb, path), method in methods(assembly).items():
@@ -79,17 +79,17 @@ def test_every_method_needs_a_key_but_the_open_ones(request: pytest.FixtureReque
             assert method["AuthorizerId"] == authorizer.name, (verb, path)
 
 
-def test_the_open_paths_are_there(app: Assembly) -> None:
-    """Exactly three calls and two kinds of link need no key; preflight exists only for configured origins."""
+def test_open_methods(app: Assembly) -> None:
+    """Exactly three calls and two links need no key. Without configured origins there is no preflight."""
     keyless = {call for call, method in methods(app).items() if method["AuthorizationType"] == "NONE"}
     assert keyless == OPEN | LINKED
 
 
 def test_each_path_leads_to_its_function(app: Assembly) -> None:
-    """What holds a request open and what loads a model have functions of their own; the rest is the API's."""
+    """`long_poll` gets the calls that hold a request open, `search` gets searches, and `api` gets the rest."""
     functions = {f"{function.name}/invocations": name for name, function in app.functions().items()}
-    leads = {call: functions[last(method["Integration"]["Uri"])] for call, method in methods(app).items()}
-    assert leads == {
+    found = {call: functions[last(method["Integration"]["Uri"])] for call, method in methods(app).items()}
+    assert found == {
         ("ANY", "/jobs"): "api",
         ("ANY", "/jobs/{job_id}"): "api",
         ("ANY", "/jobs/{job_id}/{proxy+}"): "api",
@@ -107,13 +107,13 @@ def test_each_path_leads_to_its_function(app: Assembly) -> None:
 
 
 def test_integrations_pass_the_whole_request(app: Assembly) -> None:
-    """Every integration is a proxy, called by POST as Lambda wants it."""
-    alike = {(m["Integration"]["Type"], m["Integration"]["IntegrationHttpMethod"]) for m in methods(app).values()}
-    assert alike == {("AWS_PROXY", "POST")}
+    """Every integration is a Lambda proxy, which API Gateway has to call by POST."""
+    found = {(m["Integration"]["Type"], m["Integration"]["IntegrationHttpMethod"]) for m in methods(app).values()}
+    assert found == {("AWS_PROXY", "POST")}
 
 
-def test_the_gateway_may_call_each_function_it_leads_to(app: Assembly) -> None:
-    """Each method has a permission whose pattern covers its verb and path."""
+def test_gateway_may_call_the_function_of_each_method(app: Assembly) -> None:
+    """Each method's function has a permission for its verb and path."""
     (api,) = app.of("AWS::ApiGateway::RestApi")
     for (verb, path), method in methods(app).items():
         function = last(method["Integration"]["Uri"]).removesuffix("/invocations")
@@ -134,8 +134,8 @@ def stage_name(app: Assembly) -> str:
     return found.name
 
 
-def test_the_authorizer_is_asked_once_per_key(app: Assembly) -> None:
-    """The header alone tells requests apart, and the answer is kept as long as cdk.json says."""
+def test_authorizer_results_are_cached_by_key(app: Assembly) -> None:
+    """The only identity source is the Authorization header, and the cache's lifetime is configured."""
     (authorizer,) = app.of("AWS::ApiGateway::Authorizer")
     assert authorizer.properties["Type"] == "REQUEST"
     assert authorizer.properties["IdentitySource"] == "method.request.header.Authorization"
@@ -144,7 +144,7 @@ def test_the_authorizer_is_asked_once_per_key(app: Assembly) -> None:
 
 
 def test_calls_are_throttled_as_configured(app: Assembly) -> None:
-    """Rate and burst of every method are those of cdk.json, and no payload is traced."""
+    """Rate and burst of every method are configured, and no payload is logged."""
     (settings,) = stage(app)["MethodSettings"]
     assert settings == {
         "HttpMethod": "*",
@@ -156,14 +156,14 @@ def test_calls_are_throttled_as_configured(app: Assembly) -> None:
 
 
 def test_the_access_log_has_no_path_and_no_query(app: Assembly) -> None:
-    """A path or query may carry a token, so what is logged is the resource; the format is JSON."""
+    """The access log has the resource instead, since a path or query may contain a token. Its format is JSON."""
     logged = json.loads(stage(app)["AccessLogSetting"]["Format"])
     assert set(logged.values()) <= LOGGED
     assert {"request_id", "resource", "status", "owner"} <= set(logged)
 
 
 def test_access_is_logged_and_traced(app: Assembly) -> None:
-    """The log goes to a group of the stack, and requests are traced from the gateway on."""
+    """The access log goes to a log group of the stack, and X-Ray traces requests from the gateway on."""
     assert last(stage(app)["AccessLogSetting"]["DestinationArn"]) in {
         g.name for g in app.of("AWS::Logs::LogGroup")
     }
@@ -171,8 +171,8 @@ def test_access_is_logged_and_traced(app: Assembly) -> None:
 
 
 @pytest.mark.parametrize("name", STATUSES)
-def test_the_gateways_own_errors_are_problem_documents(app: Assembly, name: str) -> None:
-    """Whatever the caller accepts, an error of the gateway is an RFC 9457 problem like the API's own."""
+def test_gateway_errors_are_problem_documents(app: Assembly, name: str) -> None:
+    """For every `Accept` header, an error of the gateway is an RFC 9457 problem with the API's type and title."""
     response = gateway_responses(app)[name]
     assert response["ResponseParameters"]["gatewayresponse.header.Content-Type"] == f"'{PROBLEM_JSON}'"
     assert set(response["ResponseTemplates"]) == {"application/json", PROBLEM_JSON}
@@ -185,21 +185,21 @@ def test_the_gateways_own_errors_are_problem_documents(app: Assembly, name: str)
         assert (problem["type"], problem["title"]) == (of_the_api["type"], of_the_api["title"])
 
 
-def test_no_error_of_the_gateway_repeats_what_was_sent(app: Assembly) -> None:
-    """No variable is put into a template: it could quote a token, or break the JSON."""
+def test_gateway_errors_quote_nothing_of_the_request(app: Assembly) -> None:
+    """The templates have no variables, which could quote a token or break the JSON."""
     assert not any("$" in t for r in gateway_responses(app).values() for t in r["ResponseTemplates"].values())
 
 
-def test_every_status_has_its_response(app: Assembly) -> None:
-    """401 says how to prove who is calling, and each status is the one that its type stands for."""
+def test_statuses_of_gateway_errors(app: Assembly) -> None:
+    """Each type of error has its status, and 401 alone has `WWW-Authenticate`."""
     responses = gateway_responses(app)
     assert {name: responses[name].get("StatusCode") for name in responses} == STATUSES
     challenge = "gatewayresponse.header.WWW-Authenticate"
     assert {name for name in responses if challenge in responses[name]["ResponseParameters"]} == {"UNAUTHORIZED"}
 
 
-def test_browsers_can_read_errors_where_they_may_call(app: Assembly, overridden: Assembly) -> None:
-    """With an origin configured, the gateway's errors name it; without one, no browser may read anything."""
+def test_gateway_errors_have_cors_headers(app: Assembly, overridden: Assembly) -> None:
+    """The gateway's errors allow the configured origin, and none if none is configured."""
     header = "gatewayresponse.header.Access-Control-Allow-Origin"
 
     def origins(assembly: Assembly) -> set[str | None]:
@@ -210,20 +210,6 @@ def test_browsers_can_read_errors_where_they_may_call(app: Assembly, overridden:
 
 
 def test_preflight_is_answered_at_every_path(overridden: Assembly) -> None:
-    """With an origin configured, every resource answers OPTIONS."""
+    """If an origin is configured, every resource answers OPTIONS."""
     answered = {path for verb, path in methods(overridden) if verb == "OPTIONS"}
     assert answered >= {path for verb, path in methods(overridden) if verb != "OPTIONS"}
-
-
-def test_the_service_tells_where_it_is(app: Assembly) -> None:
-    """The outputs that the operator's commands and the local run read are there."""
-    wanted = {
-        "ApiUrl",
-        "KeysTable",
-        "JobsTable",
-        "DataBucket",
-        "DocEventsTopic",
-        "ErrorAlertsTopic",
-        "DocumentStateMachine",
-    }
-    assert wanted <= set(app.templates["RecadoService"]["Outputs"])

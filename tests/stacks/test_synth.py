@@ -1,4 +1,4 @@
-"""The app is synthesised from its files alone: without credentials, account, home or network."""
+"""Synthesis needs only the project's files: no credentials, account, home directory or network."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ CONTEXT = json.loads((ROOT / "cdk.json").read_text())["context"]
 
 
 def synthesise(home: Path, **context: Any) -> subprocess.CompletedProcess[str]:
-    """Run the app as the CDK CLI does, in an environment that has next to nothing."""
+    """Run the app as the CDK CLI does, in a minimal environment."""
     environment = {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
         "CDK_OUTDIR": str(home / "cdk.out"),
         "CDK_CONTEXT_JSON": json.dumps(CONTEXT | {"aws:cdk:bundling-stacks": []} | context),
-        "CDK_VALIDATION": os.environ.get("CDK_VALIDATION", "false"),  # CI leaves it on, at 11 s of CPU
+        "CDK_VALIDATION": os.environ.get("CDK_VALIDATION", "false"),  # CI leaves it on; it takes 11 s of CPU
         "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1",
-        # the one thing of the home that matters: 200 MB of the CDK's library, unpacked once
+        # the CDK's library, 200 MB, which is unpacked once
         "JSII_RUNTIME_PACKAGE_CACHE_ROOT": os.environ.get(
             "JSII_RUNTIME_PACKAGE_CACHE_ROOT", str(Path.home() / ".cache/aws/jsii/package-cache")
         ),
@@ -32,8 +32,8 @@ def synthesise(home: Path, **context: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_needs_no_credentials_and_no_account(tmp_path: Path) -> None:
-    """With an empty home and no AWS variable, both stacks come out, and nothing is left to be looked up."""
+def test_synthesis_needs_no_credentials_and_no_account(tmp_path: Path) -> None:
+    """With an empty home and no AWS variable, both stacks are synthesised without context lookups."""
     done = synthesise(tmp_path)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     manifest = json.loads((tmp_path / "cdk.out" / "manifest.json").read_text())
@@ -43,8 +43,8 @@ def test_it_needs_no_credentials_and_no_account(tmp_path: Path) -> None:
     assert manifest.get("missing", []) == []
 
 
-def test_a_wrong_knob_ends_the_synthesis(tmp_path: Path) -> None:
-    """The message names the key and says what is wrong; there is no stack trace, and nothing is written."""
+def test_wrong_knob_ends_the_synthesis(tmp_path: Path) -> None:
+    """The message names the knob, without a stack trace, and no template is written."""
     done = synthesise(tmp_path, chunk_overlap="1000")
     message = "cdk.json: chunk_overlap: 1000 must be smaller than chunk_size (1000)\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", message)

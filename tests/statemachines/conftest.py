@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinds import KINDS
+from kinds.registry import KINDS
 from tests.integration.conftest import knob, service
 from tests.stacks.conftest import app, own, whole
 from tests.stacks.machines import Machine, machines

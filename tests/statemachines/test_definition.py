@@ -14,12 +14,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core import errors
-from core.jobs import Job, run
-from kinds import KINDS
+from core import errors, tasks
+from core.jobs import Job
 from kinds.document.chunk_document.handler import MAX_BATCHES, batch_size
 from kinds.document.index import embedding
 from kinds.document.kind import DOCUMENT
+from kinds.registry import KINDS
 from stacks.kinds.definition import expand
 from tests.stacks.machines import (
     LAST_RESORT,
@@ -364,7 +364,7 @@ def test_functions_are_told_what_they_read(machine: Machine) -> None:
     """Every key that a stage's handler reads is among its state's parameters; `task` makes some handlers."""
     for name, function in machine.calling.items():
         if machine.called[name] != "finish_job":
-            read = subscripts(code(function), "event") or subscripts(code_of(run), "event")
+            read = subscripts(code(function), "event") or subscripts(code_of(tasks), "event")
             assert read
             assert read <= keys(machine.tasks[name]["Parameters"]), name
 

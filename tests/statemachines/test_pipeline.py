@@ -11,7 +11,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.lambda_eval_u
 )
 
 from core.errors import Contended, CountMismatch, RecadoError, Throttled, Unavailable
-from tests.support.calls import Call, Rule
+from tests.simulated_cloud.calls import Call, CallRule
 from tests.support.service import Service
 
 # state: function, stage, and the AWS call at which its work can fail
@@ -31,7 +31,7 @@ class Crash(Exception):
     """An error that nobody has foreseen."""
 
 
-def fail_work(service: Service, state: str, failure: Any, **options: Any) -> Rule:
+def fail_work(service: Service, state: str, failure: Any, **options: Any) -> CallRule:
     """Let the function of this state raise, after it has claimed the stage."""
     function, _, call = WORKERS[state]
     return service.cloud.fail(*call, failure, function=function, when=is_work, **options)
@@ -42,7 +42,7 @@ def is_work(call: Call) -> bool:
     return call.operation != "TransactWriteItems" or "result" in call.params["TransactItems"][0]["Put"]["Item"]
 
 
-def fail_state(service: Service, state: str, error: str, **options: Any) -> Rule:
+def fail_state(service: Service, state: str, error: str, **options: Any) -> CallRule:
     """Let the state meet an error that no function raised, such as one of Lambda itself."""
     name = {"NotifyFailure": "FinishJob", "NotifySuccess": "FinishJob"}.get(state, state)
     function = service.cloud.name("AWS::Lambda::Function", name)

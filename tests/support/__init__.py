@@ -1,1 +1,1 @@
-"""An in-process cloud: the synthesised CDK app on moto, the real handlers, and a clock that tests move."""
+"""What tests need to know of Recado: the service through its API, receivers of webhooks, documents, fakes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .gateway import Response
+from tests.simulated_cloud.rest_api import Response
 
 
 def assert_problem(answer: Response, status: int, kind: str) -> dict[str, Any]:

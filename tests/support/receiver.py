@@ -12,9 +12,8 @@ import svix
 from requests.structures import CaseInsensitiveDict
 
 from core.webhooks.transport import client
-
-from .calls import Killed, caller
-from .clock import Clock
+from tests.simulated_cloud.calls import Killed, caller
+from tests.simulated_cloud.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Receiver:
         self.requests.append(received)
         answer = self.react(received) if self.react else self.answers.pop(0) if self.answers else self.always
         if isinstance(answer, Killed) and (sender := caller.get()):
-            sender.fate = answer
+            sender.killed_by = answer
         if isinstance(answer, BaseException):
             raise answer
         return response(answer) if isinstance(answer, int) else answer

@@ -13,11 +13,11 @@ from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.s3.models import s3_backends
 
 from core.auth import KeyStore
+from tests.simulated_cloud.cloud import Cloud
+from tests.simulated_cloud.functions import ACCOUNT, REGION
+from tests.simulated_cloud.rest_api import Response
 
 from . import waking
-from .cloud import Cloud
-from .functions import ACCOUNT, REGION
-from .gateway import Response
 
 INDEX = "amazon-titan-embed-text-v2-0-1024"
 ROW_BYTES = 4 * 1024
@@ -135,7 +135,7 @@ class Service:
             self.cloud.bus.skip_ticks()
 
     def let_pass(self, seconds: float, *, every: float = waking.MINUTE) -> None:
-        """Let so much time pass, in few steps: of the schedules only `webhook_waker` runs, and only if it must."""
+        """Let this time pass in few steps: of the schedules only `retry_scheduler` runs, and only if it must."""
         with self.resting_sweep():
             waking.let_pass(self.cloud, seconds, every=every)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PARTS = ("app.py", "cdk.json", "requirements.txt", "lambdas", "stacks", "statemachines")
-REGISTRY = "lambdas/kinds/__init__.py"
+REGISTRY = "lambdas/kinds/registry.py"
 
 
 def copy(root: Path, target: Path, *, parts: Iterable[str] = PARTS) -> Path:

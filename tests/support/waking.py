@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from moto.dynamodb.models import dynamodb_backends
 
-from .clock import EPOCH
-from .functions import ACCOUNT, REGION
-from .mappings import model_of, next_visible
+from tests.simulated_cloud.clock import EPOCH
+from tests.simulated_cloud.event_source_mappings import moto_queue, next_visible
+from tests.simulated_cloud.functions import ACCOUNT, REGION
 
 if TYPE_CHECKING:
-    from .cloud import Cloud
+    from tests.simulated_cloud.cloud import Cloud
 
 MINUTE = 60.0
 STEPS = 20_000
@@ -23,7 +23,7 @@ READS = ("Query", "GetItem", "BatchGetItem", "ReceiveMessage")
 
 
 def let_pass(cloud: Cloud, seconds: float, *, every: float = MINUTE) -> None:
-    """Let `seconds` pass, with all that happens meanwhile; of the schedules, `webhook_waker` alone runs.
+    """Let `seconds` pass, with all that happens meanwhile; of the schedules, `retry_scheduler` alone runs.
 
     Its runs are in the minutes that EventBridge would choose. Those that would find nothing are left out, and
     with `every` all but the first in so many seconds.
@@ -75,13 +75,13 @@ def start_of_minute(when: float) -> float:
 
 def next_run(cloud: Cloud, *, after: float, every: float) -> float:
     """The first minute after `after` in which the waker has something to do."""
-    when = next_look(cloud)
+    when = next_poll(cloud)
     return when if when == math.inf else max(after + every, start_of_minute(when + MINUTE - 0.001))
 
 
-def next_look(cloud: Cloud) -> float:
+def next_poll(cloud: Cloud) -> float:
     """When the next entry of the index is due, or a dead message can be read."""
-    dead = model_of(cloud.queue("Webhooks/DeadLetters").name)
+    dead = moto_queue(cloud.queue("Webhooks/DeadLetters").name)
     if dead.messages:
         return cloud.clock.time
     later = next_visible(dead, cloud.clock.time)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from core.webhooks.deliveries.health import Health, HealthStore
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import Attempt, Delivery, DeliveryStore, id_of
-from core.webhooks.endpoints.health import Health, HealthStore
 from core.webhooks.endpoints.store import Endpoint, Endpoints
+from tests.simulated_cloud.calls import Call, outside_functions
+from tests.simulated_cloud.cloud import Cloud
 
-from .calls import Call, outside_functions
-from .cloud import Cloud
 from .service import Service
 
 HOOK = "https://hooks.example.com/in?token=1"
@@ -88,10 +88,10 @@ def stored_endpoint(cloud: Cloud, owner: str, endpoint_id: str) -> Endpoint:
         return endpoints(cloud).get(owner, endpoint_id)
 
 
-def health(cloud: Cloud, lane: str, owner: str = "ana") -> Health:
+def health(cloud: Cloud, destination: str, owner: str = "ana") -> Health:
     table = cloud.table("Deliveries")
     with outside_functions():
-        return HealthStore(table.meta.client, table.name, failures_to_open=10).get(owner, lane)
+        return HealthStore(table.meta.client, table.name, failures_to_open=10).get(owner, destination)
 
 
 def deliveries(cloud: Cloud, *, endpoint_id: str | None = None) -> list[Delivery]:

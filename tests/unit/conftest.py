@@ -18,8 +18,8 @@ from moto.s3.responses import S3Response
 from core.aws import clients
 from core.aws.blobs import Blobs
 from core.log import logger
-from tests.support import dynamodb_rules
-from tests.support.moto_fixes import keeping_uploads_apart
+from tests.simulated_cloud import dynamodb_validation
+from tests.simulated_cloud.moto_fixes import keeping_uploads_apart
 from tests.unit.gateway import Gateway
 
 JOBS, DELIVERIES, KEYS, DATA = "jobs", "deliveries", "keys", "data"
@@ -53,7 +53,7 @@ def cached_clients() -> Callable[[str], Any]:
 def dynamodb(aws: None, cached_clients: Callable[[str], Any]) -> Any:
     """The client of a resource, which takes and gives plain Python values."""
     client = cached_clients("dynamodb")
-    dynamodb_rules.watch(client)
+    dynamodb_validation.check_requests(client)
     return client
 
 
@@ -201,7 +201,7 @@ def forget() -> None:
     """Clear what functions keep while they are warm."""
     for module in list(sys.modules.values()):
         if str(getattr(module, "__file__", "")).startswith(str(LAMBDAS)):
-            for name in ("config", "dependencies", "app", "key_store", "opened"):
+            for name in ("dependencies", "document_dependencies", "app", "histories", "worker"):
                 clear = getattr(getattr(module, name, None), "cache_clear", None)
                 if clear:
                     clear()

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from core import events, ids
 from core.events import Event
 from core.jobs import Job, Kind
-from kinds import KINDS
 from kinds.document.index.catalog import Document
+from kinds.registry import KINDS
 
 NOW = 1_796_000_000.0  # the tests' time, in seconds since the epoch, where they do not use their own
 DAY = 86_400

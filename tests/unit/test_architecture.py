@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,30 +19,36 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("lambdas", "client")  # what is in them is imported without their own names
 PARTS = ("stacks", "ops", "local", "examples", "bench", "tests")
-FUNCTIONS = frozenset(path.parent.name for path in ROOT.glob("lambdas/*/handler.py"))
-CODE = FUNCTIONS | {"core", "kinds"}
+GROUPS = frozenset({"rest", "jobs", "webhooks", "live"})
+"""Folders of the functions that serve all kinds."""
+CODE = GROUPS | {"core", "kinds"}
 
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "blobs", "aws", "ids", "log", "clients"}),
-    frozenset(
-        {"settings", "events", "keys", "documents", "embedding", "vectors", "batch", "streams", "http", "models"}
-    ),
-    frozenset({"jobs", "search", "webhooks", "live", "views"}),
+    frozenset({"core"}),
+    frozenset({"core.aws"}),
+    frozenset({"core.jobs"}),
+    frozenset({"core.webhooks.transport", "core.live"}),
+    frozenset({"core.webhooks.endpoints"}),
+    frozenset({"core.webhooks.deliveries"}),
+    frozenset({"core.webhooks", "core.dependencies"}),
+    frozenset({"core.tasks"}),
+    frozenset({"kinds.document", "kinds.replay"}),
+    frozenset({"kinds.registry"}),
+    GROUPS,
 )
-"""Rooms of `core`, ground floor first: each may use those on its own floor and below."""
+"""The rooms of `lambdas`, ground floor first: each may use those below it, and none beside it."""
 
-DOORS = {
-    ("rest.api.openapi", "rest.long_poll.handler"),  # describes the routes of all HTTP functions
-    ("live.push.handler", "live.dependencies"),  # speak to the same sockets, of the same audience
-    ("live.ping.handler", "live.dependencies"),
-    ("ops.republish", "jobs.publisher.handler"),  # sends events as the publisher does
-}
-"""The imports of a function by anything but itself. Whoever needs another door adds it here, and says why."""
+SHIPPED = frozenset().union(*FLOORS)
+"""Those of this project; a reader's own kinds are rooms as well."""
 
-REPLAYS = {("api", "replay"), ("dispatch", "replay")}
+PICTURE = ROOT / "docs" / "architecture.md"
+
+KNOWS_ONE_KIND = {("rest", "replay"), ("webhooks", "replay")}
+"""Who makes replays, and who does their work."""
 
 READS_ENVIRONMENT = {
     "core.aws.settings",
+    "core.dependencies",  # the function's own surroundings, which no webhook may reach
     "kinds.document.reading.parse",  # chooses what its subprocess inherits, which must not be AWS credentials
 }
 MAKES_CLIENTS = {"core.aws.clients", "ops.stack"}
@@ -67,16 +74,41 @@ class Module:
     @property
     def kind(self) -> str:
         """`document` for what is below `kinds/document`; empty for what belongs to no kind."""
-        return self.name.split(".")[1] if self.name.startswith("kinds.") else ""
+        own = self.name.startswith("kinds.") and self.name != "kinds.registry"
+        return self.name.split(".")[1] if own else ""
 
     @property
     def is_declaration(self) -> bool:
         return self.part == "kinds" and self.name == f"kinds.{self.kind}.kind"
 
+    @property
+    def is_handler(self) -> bool:
+        return self.part in CODE and self.name.endswith(".handler")
+
 
 def room(name: str) -> str:
-    """`kinds.document.reading.parse` and `kinds.document.reading` are the room `documents`."""
-    return name.split(".")[1] if name.startswith("core.") else ""
+    """The room of a module: a folder of `core` or `kinds`, a group of functions, or the ground of `core`.
+
+    What stands in `core` itself is one room, but for what makes everything else: `dependencies` and `tasks`.
+    """
+    first, *rest = name.split(".")
+    if first == "kinds":
+        return ".".join(name.split(".")[:2]) if rest else ""
+    if first != "core":
+        return first if first in GROUPS else ""
+    if not rest or rest[0] not in ROOMS_OF_CORE:
+        return "core"
+    inner = f"core.webhooks.{rest[1]}" if rest[0] == "webhooks" and len(rest) > 1 else ""
+    return inner if inner in HEIGHT else f"core.{rest[0]}"
+
+
+HEIGHT = {name: floor for floor, rooms in enumerate(FLOORS) for name in rooms}
+ROOMS_OF_CORE = {name.split(".")[1] for name in HEIGHT if name.startswith("core.")}
+
+
+def height(name: str) -> int:
+    """A reader's own kind stands where the others do."""
+    return HEIGHT.get(name, HEIGHT["kinds.document"])
 
 
 def load() -> dict[str, Module]:
@@ -179,28 +211,38 @@ def circle(graph: Iterable[tuple[str, str]]) -> list[str]:
     return []
 
 
+def between_rooms() -> set[tuple[str, str]]:
+    """Which room uses which, but for the ground of `core`, which all may use."""
+    found = {(room(a), room(b)) for a, b in edges() - hooks() if room(a) and room(b)}
+    return {(a, b) for a, b in found if a != b and b != "core"}
+
+
 def test_every_room_has_a_floor() -> None:
-    """A new room of `core` is placed on a floor before it is used, and a floor has no room that is gone."""
-    rooms = {module.room for module in of("core")} - {""}
-    assert rooms == frozenset().union(*FLOORS)
-    assert sum(map(len, FLOORS)) == len(rooms)
+    """A new room is placed on a floor before it is used, and a floor has no room that is gone."""
+    rooms = {module.room for module in lambdas()} - {""}
+    assert {name for name in rooms if not name.startswith("kinds.")} == {n for n in SHIPPED if n[:6] != "kinds."}
+    assert rooms >= SHIPPED
 
 
 def test_no_room_imports_upward() -> None:
-    """A room stands only on its own floor and those below."""
-    height = {name: floor for floor, rooms in enumerate(FLOORS) for name in rooms}
-    upward = {
-        (importer, imported)
-        for importer, imported in edges()
-        if room(importer) and room(imported) and height[room(imported)] > height[room(importer)]
-    }
-    assert upward == set()
+    """A room stands on those below it and on none beside it, so there is no circle."""
+    assert {(a, b) for a, b in between_rooms() if height(b) >= height(a)} == set()
 
 
-def test_no_rooms_stand_on_each_other() -> None:
-    """Between the rooms of `core` there is no circle, type-only imports included."""
-    between = {(room(a), room(b)) for a, b in edges() if room(a) and room(b) and room(a) != room(b)}
-    assert circle(between) == []
+def drawn(name: str) -> str:
+    """The room as the picture has it: webhooks are one, and so is what makes everything else."""
+    merged = {"core.tasks": "core.dependencies"}
+    return "core.webhooks" if name.startswith("core.webhooks") else merged.get(name, name)
+
+
+def test_the_picture_in_the_docs() -> None:
+    """docs/architecture.md says of each room what it uses, and nothing else."""
+    rows = re.findall(r"^\| `([\w.]+)` \| ([^|]*) \|", PICTURE.read_text(encoding="utf-8"), re.MULTILINE)
+    pictured = {(name, used) for name, uses in rows for used in re.findall(r"`([\w.]+)`", uses)}
+    shipped = {drawn(name) for name in SHIPPED}
+    found = {(drawn(a), drawn(b)) for a, b in between_rooms()}
+    assert pictured == {(a, b) for a, b in found if a != b and {a, b} <= shipped}
+    assert {name for name, _ in rows} == shipped - {"core"}
 
 
 def test_no_modules_import_in_a_circle() -> None:
@@ -227,28 +269,31 @@ def test_the_registry_knows_declarations_alone() -> None:
     declarations = {module.name for module in MODULES.values() if module.is_declaration}
     folders = {path.name for path in (ROOT / "lambdas/kinds").iterdir() if (path / "kind.py").exists()}
     assert declarations == {f"kinds.{name}.kind" for name in folders}
-    assert {b for a, b in edges() if a == "kinds" and MODULES[b].part != "core"} == declarations
+    assert {b for a, b in edges() if a == "kinds.registry" and MODULES[b].part != "core"} == declarations
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES.values() if m.is_declaration], ids=lambda m: m.kind)
 def test_a_declaration_costs_little(module: Module) -> None:
-    """Whoever loads the registry loads no model and no router: these a hook imports when it is called."""
-    outer = {name.partition(".")[0] for name in imports(module, with_types=False, deferred=False)}
-    assert outer - set(sys.stdlib_module_names) <= {"core", "pydantic"}
+    """Whoever loads the registry loads no model and no router: hooks import these when they are called."""
+    loaded, outer = [module.name], set[str]()
+    for name in loaded:  # which grows
+        found = imports(MODULES[name], with_types=False, deferred=False)
+        loaded += [other for other in found if other in MODULES and MODULES[other].kind and other not in loaded]
+        outer |= {other.partition(".")[0] for other in found}
+    assert outer - set(sys.stdlib_module_names) <= {"core", "kinds", "pydantic"}
 
 
 def test_who_knows_one_kind() -> None:
-    """No function that serves all kinds knows a single one, but what makes and works replays."""
-    using = {(MODULES[a].part, MODULES[b].kind) for a, b in edges() if MODULES[a].part in FUNCTIONS}
-    assert {(part, kind) for part, kind in using if kind} == REPLAYS
+    """No function that serves all kinds knows a single one, but for replays; and then its declaration alone."""
+    using = {(MODULES[a].part, MODULES[b]) for a, b in edges() if MODULES[a].part in GROUPS and MODULES[b].kind}
+    assert {(part, module.kind) for part, module in using} == KNOWS_ONE_KIND
+    assert all(module.is_declaration for _, module in using)
 
 
-def test_functions_use_core_kinds_and_the_doors_alone() -> None:
-    """A function imports itself, `core`, the registry and declarations, or by a door."""
-    inside = {b for a, b in edges() if MODULES[a].part in FUNCTIONS and MODULES[b].kind}
-    assert {name for name in inside if not MODULES[name].is_declaration} == set()
-    through = {(a, b) for a, b in edges() if MODULES[b].part in FUNCTIONS - {MODULES[a].part}}
-    assert {edge for edge in through if MODULES[edge[0]].part not in ("tests", "bench", "local")} == DOORS
+def test_nobody_imports_a_handler() -> None:
+    """A handler is an entry: what others need of it stands in a module beside it."""
+    through = {(a, b) for a, b in edges() if MODULES[b].is_handler and MODULES[a].part not in ("tests", "bench")}
+    assert through == set()
 
 
 def test_stacks_and_lambdas_do_not_know_each_other() -> None:
@@ -260,7 +305,12 @@ def test_stacks_and_lambdas_do_not_know_each_other() -> None:
         or (MODULES[a].part in CODE and MODULES[b].part in ("stacks", "app"))
     }
     assert {importer for importer, _ in crossing} == {DECLARATIONS}
-    assert {imported for _, imported in crossing} == {"kinds", "core.errors", "core.jobs", "core.jobs.kind"}
+    assert {imported for _, imported in crossing} == {
+        "kinds.registry",
+        "core.errors",
+        "core.jobs",
+        "core.jobs.kind",
+    }
 
 
 @pytest.mark.parametrize("part", ["local", "tests", "bench", "examples"])
@@ -268,6 +318,12 @@ def test_nothing_stands_on_what_only_serves_developers(part: str) -> None:
     """Only they themselves import these folders; tests what they test, benches what they time."""
     may = {part, "bench"} | ({"tests"} if part != "tests" else set())
     assert {(a, b) for a, b in edges() if MODULES[b].part == part and MODULES[a].part not in may} == set()
+
+
+def test_the_simulated_cloud_stands_alone() -> None:
+    """It runs any CDK app, so it imports nothing of this one."""
+    inside = ("tests.simulated_cloud", "tests.simulated_cloud.")
+    assert {(a, b) for a, b in edges() if a.startswith(inside) and not b.startswith(inside)} == set()
 
 
 def test_the_client_stands_alone() -> None:
@@ -281,10 +337,10 @@ def test_examples_stand_on_the_client() -> None:
     assert {MODULES[b].part for a, b in edges() if MODULES[a].part == "examples"} == {"recado"}
 
 
-def test_ops_uses_core_and_one_door() -> None:
-    """The operator's commands stand on `core`, and on nothing that deploys or tests."""
+def test_ops_uses_core() -> None:
+    """The operator's commands stand on `core`, and on nothing else."""
     used = {MODULES[b].part for a, b in edges() if MODULES[a].part == "ops"}
-    assert used <= {"ops", "core", "publisher"}
+    assert used == {"ops", "core"}
 
 
 def test_domain_modules_make_no_aws_clients() -> None:
@@ -321,10 +377,12 @@ def test_core_reads_no_environment() -> None:
     assert reading == READS_ENVIRONMENT
 
 
-def test_functions_are_small_rooms() -> None:
-    """Every folder beside `core` and `kinds` is a function with a handler: no drawer for what fits nowhere."""
-    folders = {path.name for path in (ROOT / "lambdas").iterdir() if path.is_dir()}
-    assert folders - {"core", "kinds", "requirements", "__pycache__", ".mypy_cache"} == FUNCTIONS
+def test_what_lies_in_lambdas() -> None:
+    """Beside `core` and `kinds` there are the groups of functions, and in these nothing but functions."""
+    lies = {path.name for path in (ROOT / "lambdas").iterdir() if path.is_dir()}
+    assert lies - {"requirements", "__pycache__", ".mypy_cache"} == CODE
+    inside = {path for group in GROUPS for path in (ROOT / "lambdas" / group).iterdir() if path.is_dir()}
+    assert [path for path in inside if path.name != "__pycache__" and not (path / "handler.py").exists()] == []
 
 
 def test_what_is_imported_is_in_a_layer() -> None:
@@ -363,7 +421,7 @@ def test_what_is_imported_is_in_a_layer() -> None:
         ("try:\n    import core.ids\nexcept ImportError:\n    pass", {"core.ids"}),
         ("from . import ids", {"core.ids"}),
         ("from .ids import new", {"core.ids"}),
-        ("from .documents.parse import parse", {"kinds.document.reading.parse"}),
+        ("from .documents.parse import parse", {"core.documents.parse"}),
         ("import numpy as np", {"numpy"}),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LAMBDAS = Path(__file__).parents[2] / "lambdas"
-CLIENT = LAMBDAS / "core" / "webhooks" / "client.py"
+CLIENT = LAMBDAS / "core" / "webhooks" / "transport" / "client.py"
 CLIENTS = frozenset(
     {
         *("socket", "_socket", "http.client", "urllib.request", "ftplib", "smtplib", "xmlrpc.client"),

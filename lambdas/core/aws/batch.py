@@ -61,25 +61,25 @@ def receives(record: Record) -> int:
     return int(record["attributes"]["ApproximateReceiveCount"])
 
 
-MAX_BURIED = 500  # per queue and call
+MAX_DRAINED = 500  # per queue and call
 
 
-def bury(sqs: Any, queue_url: str, handle: Callable[[str], bool]) -> None:
+def drain(sqs: Any, queue_url: str, handle: Callable[[str], bool]) -> None:
     """Take dead messages off a queue as far as `handle` is done with them; others stay for an operator."""
-    for _ in range(MAX_BURIED // 10):
+    for _ in range(MAX_DRAINED // 10):
         messages = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=0).get(
             "Messages"
         )
         if not messages:
             return
         for message in messages:
-            with carrying_on(queue=queue_url, message_id=message["MessageId"]):
+            with log_and_continue(queue=queue_url, message_id=message["MessageId"]):
                 if handle(message["Body"]):
                     sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
 
 
 @contextmanager
-def carrying_on(**facts: str) -> Iterator[None]:
+def log_and_continue(**facts: str) -> Iterator[None]:
     """One thing that cannot be done keeps nothing else from being done; it is logged, and tried again later."""
     try:
         yield

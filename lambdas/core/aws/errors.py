@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -76,22 +76,6 @@ def cancellation_codes(error: ClientError) -> list[str]:
     """The reason codes of a TransactionCanceledException, one per action, in order."""
     reasons = error.response.get("CancellationReasons", [])
     return [str(reason.get("Code", "None")) for reason in reasons]
-
-
-def batch_get(client: Any, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The items there are, by table; asks again for what DynamoDB left out. At most 100 keys, none of them twice.
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html
-    """
-    found: dict[str, list[dict[str, Any]]] = {table: [] for table in wanted}
-    rest: dict[str, Any] = {table: keys for table, keys in wanted.items() if keys["Keys"]}
-    while rest:
-        answer = client.batch_get_item(RequestItems=rest)
-        for table, items in answer["Responses"].items():
-            found[table] += items
-        left = answer.get("UnprocessedKeys") or {}
-        rest = {table: {**wanted[table], "Keys": keys["Keys"]} for table, keys in left.items()}
-    return found
 
 
 def raises_unavailable(function: Callable[P, R]) -> Callable[P, R]:

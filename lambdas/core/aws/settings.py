@@ -1,54 +1,88 @@
-"""Typed environment: a function names what it needs, and fails at start naming the key that is missing."""
+"""Typed environment variables: each is read when it is first needed, and an error names the one that is wrong."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
 
 
+class SettingsError(RuntimeError):
+    """The function's environment lacks a variable, or a value has the wrong form."""
+
+
+class Environment:
+    """Settings in the environment of a function. A subclass lists them: `jobs_table = text()` reads JOBS_TABLE."""
+
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        self.variables = os.environ if variables is None else variables
+
+
+class Setting(Generic[T]):
+    """One variable, parsed once. Raises SettingsError where it is missing or `parse` raises ValueError."""
+
+    def __init__(self, form: str, parse: Callable[[str], T]) -> None:
+        self._form, self._parse = form, parse
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self.variable = name, name.upper()
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Environment, owner: type) -> T: ...
+    def __get__(self, instance: Environment | None, owner: type) -> Self | T:
+        if instance is None:
+            return self
+        text = instance.variables.get(self.variable)
+        if text is None:
+            raise SettingsError(f"the environment variable {self.variable} is missing")
+        try:
+            value = self._parse(text)
+        except ValueError as error:
+            raise SettingsError(f"the environment variable {self.variable} is not {self._form}") from error
+        vars(instance)[self._name] = value  # found there from now on
+        return value
+
+
+def text() -> Setting[str]:
+    return Setting("a text", str)
+
+
+def number() -> Setting[int]:
+    return Setting("a whole number", int)
+
+
+def flag() -> Setting[bool]:
+    return Setting("true or false", lambda text: _json(text, bool))
+
+
+def texts() -> Setting[tuple[str, ...]]:
+    return Setting("a JSON list of texts", lambda text: tuple(_json(text, list, str)))
+
+
+def numbers() -> Setting[tuple[int, ...]]:
+    return Setting("a JSON list of whole numbers", lambda text: tuple(_json(text, list, int)))
+
+
+def mapping() -> Setting[dict[str, str]]:
+    """Texts by texts."""
+    return Setting("a JSON object of texts", lambda text: _json(text, dict, str))
+
+
 def _json(text: str, kind: type, item: type | None = None) -> Any:
-    """JSON of exactly this type: Python would take a string for a list of letters, and true for 1."""
+    """JSON of exactly this type: Python takes a string for a list of letters, and true for 1."""
     value = json.loads(text)
-    parts = value if item and isinstance(value, list) else []
-    if type(value) is not kind or any(type(part) is not item for part in parts):
+    if type(value) is not kind:
         raise ValueError(f"not a {kind.__name__}")
+    if item is not None:
+        _check_all(value.values() if isinstance(value, dict) else value, item)
     return value
 
 
-def _mapping(text: str) -> dict[str, str]:
-    value: dict[str, str] = _json(text, dict)
-    return {key: _json(json.dumps(part), str) for key, part in value.items()}
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "bool": lambda text: _json(text, bool),
-    "dict[str, str]": lambda text: _mapping(text),
-    "tuple[str, ...]": lambda text: tuple(_json(text, list, str)),
-    "tuple[int, ...]": lambda text: tuple(_json(text, list, int)),
-}
-
-
-class SettingsError(RuntimeError):
-    """The function's environment lacks a key, or a value has the wrong form."""
-
-
-def load(cls: type[T], environ: Mapping[str, str] | None = None) -> T:
-    """Fill dataclass `cls` from the environment: field `jobs_table` is read from `JOBS_TABLE`."""
-    environ = os.environ if environ is None else environ
-    values: dict[str, Any] = {}
-    for field in fields(cls):  # type: ignore[arg-type]
-        key = field.name.upper()
-        if key not in environ:
-            raise SettingsError(f"the environment variable {key} is missing")
-        try:
-            values[field.name] = _READERS[str(field.type)](environ[key])
-        except ValueError as error:
-            raise SettingsError(f"the environment variable {key} is not a valid {field.type}") from error
-    return cls(**values)
+def _check_all(parts: Any, item: type) -> None:
+    if any(type(part) is not item for part in parts):
+        raise ValueError(f"not all are {item.__name__}")

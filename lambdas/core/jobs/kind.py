@@ -1,6 +1,6 @@
 """A kind of job: one declaration, from which everything else follows.
 
-The registry (`kinds.KINDS`) maps names to declarations; nothing in `core` imports it, it is handed in. A hook that
+The registry (`kinds.registry.KINDS`) maps names to declarations; nothing in `core` imports it, it is handed in. A hook that
 is left out does the ordinary thing, so the shortest kind has a name, two models, its stages and its events.
 """
 

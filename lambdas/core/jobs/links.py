@@ -60,7 +60,7 @@ def check_token(token: Token, job: Job, *, now: float) -> None:
         raise Forbidden(REFUSED)
 
 
-def opened(text: str, read: Callable[[str], Snapshot], *, now: float) -> Snapshot:
+def resolve(text: str, read: Callable[[str], Snapshot], *, now: float) -> Snapshot:
     """What a token opens; `read` finds a job by its id. Raises Forbidden: what is wrong is nobody's business."""
     token = read_token(text)
     try:

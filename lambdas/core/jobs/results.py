@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,3 +22,11 @@ def keep_large(blobs: Blobs, job: Job, result: Mapping[str, Any]) -> str | None:
     key = f"results/{job.owner}/{job.job_id}/result.json"
     blobs.put(key, body.encode(), content_type="application/json")
     return key
+
+
+def result_of(blobs: Blobs, output: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result that a Task has returned, read from the bucket where it was too large."""
+    if output.keys() != {"result_key"}:
+        return output
+    result: Mapping[str, Any] = json.loads(blobs.get(output["result_key"]))
+    return result

@@ -20,12 +20,13 @@ from botocore.exceptions import ClientError
 
 from core import events, ids
 from core.aws import errors as aws_errors
+from core.aws.dynamodb import batch_get
 from core.errors import ConditionFailed, Contended, InvalidRequest, NotFound
 from core.events import Event
 from core.jobs.job import Job
 from core.jobs.kind import Kind
 from core.jobs.machine import Change, report_progress
-from core.jobs.polling import History
+from core.jobs.polling_interval import History
 
 MAX_CONTENTIONS = 10
 MAX_EXAMINED = 1000
@@ -188,16 +189,16 @@ class JobStore:
 
     def history(self, owner: str, kind: str) -> History:
         """How long an owner's last jobs of a kind took."""
-        item = self._client.get_item(TableName=self._table, Key=_pace_key(owner, kind)).get("Item")
+        item = self._client.get_item(TableName=self._table, Key=_durations_key(owner, kind)).get("Item")
         return History(tuple(json.loads(item["seconds"]))) if item else History()
 
-    def learn(self, job: Job) -> None:
+    def record_duration(self, job: Job) -> None:
         """Remember how long a completed job took. Of two that end at once one may be forgotten: it is a sample."""
         if job.status != "completed" or job.finished_at is None:
             return
         begun, ended = (datetime.fromisoformat(at).timestamp() for at in (job.created_at, job.finished_at))
         history = self.history(job.owner, job.kind).with_one(round(ended - begun, 3))
-        item = _pace_key(job.owner, job.kind) | {"entity": "pace", "seconds": json.dumps(history.seconds)}
+        item = _durations_key(job.owner, job.kind) | {"entity": "pace", "seconds": json.dumps(history.seconds)}
         self._client.put_item(TableName=self._table, Item=item | {"expires_at": job.expires_at})
 
     def overdue(self) -> Iterator[str]:
@@ -414,7 +415,7 @@ class JobStore:
     def _rows(self, pks: Sequence[str]) -> dict[str, Item]:
         """META of each of at most 100 jobs, as it is now: the index knows only which there are."""
         keys = [{"pk": pk, "sk": "META"} for pk in pks]
-        found = aws_errors.batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
+        found = batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
         return {item["pk"]: item for item in found[self._table] if int(item["expires_at"]) > self._clock()}
 
     def _earlier(self, owner: str, idempotency: Idempotency) -> Job | None:
@@ -492,7 +493,7 @@ class JobStore:
         }
 
 
-def _pace_key(owner: str, kind: str) -> dict[str, str]:
+def _durations_key(owner: str, kind: str) -> dict[str, str]:
     return {"pk": f"OWNER#{owner}", "sk": f"PACE#{kind}"}
 
 

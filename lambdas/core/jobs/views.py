@@ -13,7 +13,7 @@ from typing import Any
 from core import events
 from core.jobs import Job, Snapshot
 from core.jobs.links import make_token
-from core.jobs.polling import History, expected_length, next_look
+from core.jobs.polling_interval import History, expected_length, next_poll
 
 RESULT_LINK_SECONDS = 3600
 
@@ -45,7 +45,7 @@ class LinkMaker:
         return links
 
 
-def small(snapshot: Snapshot, history: History) -> dict[str, Any]:
+def status_view(snapshot: Snapshot, history: History) -> dict[str, Any]:
     """What polling needs. `history`: how long such jobs took."""
     job = snapshot.job
     done_total = snapshot.progress
@@ -63,10 +63,10 @@ def small(snapshot: Snapshot, history: History) -> dict[str, Any]:
     return view | ({"error": dict(job.error)} if job.error else {})
 
 
-def whole(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str, Any]:
+def job_view(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str, Any]:
     """Everything but what is internal: leases, keys of files, versions of the row."""
     job = snapshot.job
-    return small(snapshot, history) | {
+    return status_view(snapshot, history) | {
         "kind": job.kind,
         **job.subject,
         "created_at": job.created_at,
@@ -82,7 +82,7 @@ def whole(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str, A
     }
 
 
-def summary(job: Job, links: LinkMaker) -> dict[str, Any]:
+def job_summary(job: Job, links: LinkMaker) -> dict[str, Any]:
     """A line of a list."""
     shown = ("job_id", "kind", "status", "stage", "created_at", "finished_at", "error")
     return {name: getattr(job, name) for name in shown} | {**job.subject, "links": links.of(job)}
@@ -113,7 +113,7 @@ def etag(snapshot: Snapshot) -> str:
 def retry_after(snapshot: Snapshot, history: History) -> int:
     """Seconds until the next look is worth it."""
     # The batch that is under way may be all but done: a job of few batches would else be looked for too late.
-    return next_look(_age(snapshot.job), history=history, progress=_progress(snapshot, under_way=1))
+    return next_poll(_age(snapshot.job), history=history, progress=_progress(snapshot, under_way=1))
 
 
 def _expected_completion(snapshot: Snapshot, history: History) -> str | None:

@@ -1,3 +1,3 @@
-"""WebSockets: who listens to what (`audience`), how it is said (`messages`) and sent (`sockets`), text as it comes
+"""WebSockets: who listens to what (`subscriptions`), how it is said (`messages`) and sent (`sockets`), text as it comes
 (`channel`).
 """

@@ -1,10 +1,10 @@
 """Text as it comes, like the tokens of a model call: straight to the sockets of a job's listeners, into no log.
 
-    with Channel(job_id, audience, sockets) as channel:
+    with Channel(job_id, subscriptions, sockets) as channel:
         for token in tokens:
             channel.write(token)
 
-One producer speaks at a time, so who comes late is told by it as well: the text so far, then what is added. What
+One producer speaks at a time, so who comes late is sent by it as well: the text so far, then what is added. What
 is said here may be lost (a socket breaks, a producer is killed); the whole text belongs into the job's result.
 """
 
@@ -20,8 +20,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from core.aws import errors as aws_errors
 from core.live import messages
-from core.live.sockets import Outcome, Sockets
-from core.live.subscriptions import Audience, Subscription
+from core.live.sockets import SendOutcome, Sockets
+from core.live.subscriptions import Subscription, Subscriptions
 from core.log import logger
 
 FLUSH_SECONDS = 0.1
@@ -36,12 +36,12 @@ class Channel:
     def __init__(
         self,
         job_id: str,
-        audience: Audience,
+        subscriptions: Subscriptions,
         sockets: Sockets,
         *,
         clock: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
-        self._job_id, self._audience, self._sockets, self._clock = job_id, audience, sockets, clock
+        self._job_id, self._audience, self._sockets, self._clock = job_id, subscriptions, sockets, clock
         self._said: list[str] = []
         self._unsaid: list[str] = []
         self._index = 0
@@ -74,7 +74,7 @@ class Channel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._refreshed_at = -math.inf  # who has come by now is told as well
+        self._refreshed_at = -math.inf  # who has come by now is sent as well
         self.flush()
         self._say()  # there is no later piece that would bring it to who could not be reached
 
@@ -83,7 +83,7 @@ class Channel:
             return
         self._refreshed_at = self._clock()
         with _harmless():
-            self._listeners = list(self._audience.room(self._job_id).joined)
+            self._listeners = list(self._audience.subscribers(self._job_id).joined)
             self._greeted &= {listener.asking for listener in self._listeners}
 
     def _say(self, *news: str) -> None:
@@ -95,19 +95,19 @@ class Channel:
         snapshot = messages.of_snapshot(self._job_id, self._index, "".join(self._said)) if to_greet else []
         self._settle(
             to_tell,
-            self._sockets.tell_all(
+            self._sockets.send_all(
                 {one.connection_id: news if one.asking in self._greeted else snapshot for one in to_tell}
             ),
         )
 
-    def _settle(self, told: Sequence[Subscription], outcomes: Mapping[str, Outcome]) -> None:
-        for listener in told:
+    def _settle(self, offset: Sequence[Subscription], outcomes: Mapping[str, SendOutcome]) -> None:
+        for listener in offset:
             outcome = outcomes[listener.connection_id]
-            if outcome is Outcome.SENT:
+            if outcome is SendOutcome.SENT:
                 self._greeted.add(listener.asking)
-            else:  # it is told all of it again
+            else:  # it is sent all of it again
                 self._greeted.discard(listener.asking)
-            if outcome is Outcome.GONE:
+            if outcome is SendOutcome.GONE:
                 self._forget(listener)
 
     def _forget(self, listener: Subscription) -> None:

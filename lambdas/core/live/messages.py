@@ -18,7 +18,7 @@ MESSAGE_BYTES = 128 * 1024
 
 _OPENING, _CLOSING = '{"type":"events","events":[', "]}"
 _ROOM = len(_OPENING) + len(_CLOSING)
-_TEXT_BYTES = FRAME_BYTES - 512  # leaves room for what stands around a text
+_TEXT_BYTES = FRAME_BYTES - 512  # leaves subscribers for what stands around a text
 
 PING = '{"type":"ping"}'
 PONG = '{"type":"pong"}'
@@ -81,7 +81,7 @@ def of_error(code: str, message: str, **facts: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """Not escaped, as events are: a text in another script would take three times the room.
+    """Not escaped, as events are: a text in another script would take three times the subscribers.
 
     Half of a surrogate pair is, since UTF-8 has no such thing; Python and JSON escape it alike.
     """

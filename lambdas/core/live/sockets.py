@@ -18,7 +18,7 @@ from core.log import logger
 WORKERS = 32
 
 
-class Outcome(Enum):
+class SendOutcome(Enum):
     """What became of a connection's messages. FAILED: some may have arrived."""
 
     SENT = "sent"
@@ -32,25 +32,25 @@ class Sockets:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def tell(self, connection_id: str, messages: Sequence[str]) -> Outcome:
+    def tell(self, connection_id: str, messages: Sequence[str]) -> SendOutcome:
         """Send these, in order, as far as it goes. What goes wrong here is nobody else's trouble."""
         try:
             for message in messages:
                 self._client.post_to_connection(ConnectionId=connection_id, Data=message.encode())
         except (BotoCoreError, ClientError) as error:
             if aws_errors.code(error) == "GoneException":
-                return Outcome.GONE
+                return SendOutcome.GONE
             logger.warning("a WebSocket was not reached", reason=aws_errors.reason(error))
-            return Outcome.FAILED
-        return Outcome.SENT
+            return SendOutcome.FAILED
+        return SendOutcome.SENT
 
-    def tell_all(self, messages: Mapping[str, Sequence[str]]) -> dict[str, Outcome]:
+    def send_all(self, messages: Mapping[str, Sequence[str]]) -> dict[str, SendOutcome]:
         """The same for many connections at once: messages and outcomes by connection."""
         with ThreadPoolExecutor(max(1, min(WORKERS, len(messages)))) as pool:
             return dict(zip(messages, pool.map(self.tell, messages, messages.values()), strict=True))
 
     def close(self, connection_id: str) -> None:
-        """Close one that cannot be told what it should be: its client comes back and asks for what it missed."""
+        """Close one that cannot be sent what it should be: its client comes back and asks for what it missed."""
         try:
             self._client.delete_connection(ConnectionId=connection_id)
         except (BotoCoreError, ClientError) as error:

@@ -29,7 +29,7 @@ CONNECTING_SECONDS = 5
 """A connection cannot be spoken to until its handshake is over, and seems to be gone."""
 SLACK_SECONDS = 600
 KEPT_SECONDS = 86_400
-"""How far a job's listeners have been told is known for so long after they were told anything."""
+"""How far a job's listeners have been sent is known for so long after they were sent anything."""
 TICKET_SECONDS = 60
 MAX_SUBSCRIPTIONS = 100
 
@@ -61,10 +61,10 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """A job's listeners. Those who have joined have been told everything through number `told`, their `after`."""
+class Subscribers:
+    """A job's listeners. Those who have joined have been sent everything through number `offset`, their `after`."""
 
-    told: int
+    offset: int
     subscriptions: Sequence[Subscription]
 
     @property
@@ -76,7 +76,7 @@ class Room:
         return [subscription for subscription in self.subscriptions if not subscription.joined]
 
 
-class Audience:
+class Subscriptions:
     """All of it in the jobs table. `client` is a resource's client."""
 
     def __init__(self, client: Any, table: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -172,45 +172,48 @@ class Audience:
         pages = self._query("gsi1pk = :pk", {":pk": f"LIVE#{connection_id}"}, IndexName="gsi1", Select="COUNT")
         return sum(page["Count"] for page in pages)
 
-    def room(self, job_id: str) -> Room:
+    def subscribers(self, job_id: str) -> Subscribers:
         """Everybody who listens to a job, as it is now."""
         items = self._items(f"JOB#{job_id}", "LIVE")
-        told = next((int(item["told"]) for item in items if item["sk"] == "LIVE"), 0)
-        return Room(told, [_subscription(item, told) for item in items if item["sk"] != "LIVE"])
+        offset = next((int(item["sent_offset"]) for item in items if item["sk"] == "LIVE"), 0)
+        return Subscribers(offset, [_subscription(item, offset) for item in items if item["sk"] != "LIVE"])
 
-    def note_told(self, job_id: str, sequence: int, *, was: int) -> None:
-        """Those who have joined have been told everything through this number, where it was `was` before.
+    def save_offset(self, job_id: str, sequence: int, *, was: int) -> None:
+        """Those who have joined have been sent everything through this number, where it was `was` before.
 
-        Raises Contended where somebody else has told them meanwhile: who has been told what must be read again.
+        Raises Contended where somebody else has sent to them meanwhile: who has been sent what must be read again.
         """
         now = int(self._clock())
-        item = {"told": sequence, "expires_at": now + KEPT_SECONDS, "entity": "room"}
+        item = {"sent_offset": sequence, "expires_at": now + KEPT_SECONDS, "entity": "subscribers"}
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item=_room_key(job_id) | item,
-                ConditionExpression="attribute_not_exists(pk) OR told = :was OR expires_at <= :now",
+                Item=_subscribers_key(job_id) | item,
+                ConditionExpression="attribute_not_exists(pk) OR sent_offset = :was OR expires_at <= :now",
                 ExpressionAttributeValues={":was": was, ":now": now},
             )
         except self._client.exceptions.ConditionalCheckFailedException:
-            raise Contended("the listeners of a job are told by two at once") from None
+            raise Contended("the listeners of a job are sent by two at once") from None
 
-    def join(self, subscription: Subscription, *, told: int) -> None:
-        """Count it among those who have been told everything, unless it has gone or asked anew meanwhile.
+    def join(self, subscription: Subscription, *, offset: int) -> None:
+        """Count it among those who have been sent everything, unless it has gone or asked anew meanwhile.
 
-        Raises Contended where that is not `told` any more: then it lacks what the others have been told.
+        Raises Contended where that is not `offset` any more: then it lacks what the others have been sent.
         """
-        room = {"Key": _room_key(subscription.job_id), "ConditionExpression": "told = :told"}
+        subscribers = {
+            "Key": _subscribers_key(subscription.job_id),
+            "ConditionExpression": "sent_offset = :offset",
+        }
         values = {":joined": JOINED, ":none": 0}
         joining = self._change(subscription, "#state = :joined, tries = :none", {}, values)
-        check = {"TableName": self._table, **room, "ExpressionAttributeValues": {":told": told}}
+        check = {"TableName": self._table, **subscribers, "ExpressionAttributeValues": {":offset": offset}}
         try:
             self._client.transact_write_items(TransactItems=[{"ConditionCheck": check}, {"Update": joining}])
         except ClientError as error:
             if aws_errors.code(error) != "TransactionCanceledException":
                 raise
             if aws_errors.cancellation_codes(error) != ["None", "ConditionalCheckFailed"]:
-                raise Contended("the listeners of a job are told by two at once") from error
+                raise Contended("the listeners of a job are sent by two at once") from error
 
     # ── a kind ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -277,7 +280,7 @@ def _connection_key(connection_id: str) -> dict[str, str]:
     return {"pk": f"LIVE#{connection_id}", "sk": "CONNECTION"}
 
 
-def _room_key(job_id: str) -> dict[str, str]:
+def _subscribers_key(job_id: str) -> dict[str, str]:
     return {"pk": f"JOB#{job_id}", "sk": "LIVE"}
 
 
@@ -294,12 +297,12 @@ def _ticket_key(ticket: str) -> dict[str, str]:
     return {"pk": f"TICKET#{hashlib.sha256(ticket.encode()).hexdigest()}", "sk": "TICKET"}
 
 
-def _subscription(item: Item, told: int) -> Subscription:
+def _subscription(item: Item, offset: int) -> Subscription:
     joined = item["state"] == JOINED
     return Subscription(
         connection_id=item["sk"].removeprefix("LIVE#"),
         job_id=item["pk"].removeprefix("JOB#"),
-        after=told if joined else int(item["after"]),
+        after=offset if joined else int(item["after"]),
         asking=item["asking"],
         connected_at=int(item["connected_at"]),
         tries=int(item["tries"]),

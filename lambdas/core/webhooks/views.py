@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from core import events
+from core.webhooks.deliveries.health import Health
 from core.webhooks.deliveries.store import Attempt, Delivery
 from core.webhooks.endpoints.headers import MASK
-from core.webhooks.endpoints.health import Health
 from core.webhooks.endpoints.store import Endpoint, Key
 
 
@@ -48,7 +48,7 @@ def delivery_summary(delivery: Delivery, root: str) -> dict[str, Any]:
     }
 
 
-def whole_delivery(delivery: Delivery, attempts: Sequence[Attempt], root: str) -> dict[str, Any]:
+def delivery_view(delivery: Delivery, attempts: Sequence[Attempt], root: str) -> dict[str, Any]:
     """With every attempt, and what is sent."""
     return _delivery(delivery, root) | {
         "attempts": [asdict(attempt) for attempt in attempts],

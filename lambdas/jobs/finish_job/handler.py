@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from core.aws import clients, settings
 from core.aws import errors as aws_errors
-from core.aws.blobs import Blobs
+from core.dependencies import dependencies
 from core.errors import JobClosed, JobFailure, by_name
-from core.jobs import Job, JobStore, Kind, Services, fail
+from core.jobs import Job, fail
 from core.jobs.finish import complete_job
-from core.jobs.run import result_of
+from core.jobs.results import result_of
 from core.log import logger
-from kinds import KINDS
+from kinds.registry import KINDS
 
 ENDED = {
     "TIMED_OUT": ("deadline_exceeded", "The job took too long. Retry it, or split its input."),
     "ABORTED": ("aborted", "The job was stopped by an operator. Retry it."),
 }
 INTERNAL = ("internal", "The job failed on our side. Retry it.")
-
-
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    data_bucket: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    kinds: Mapping[str, Kind]
-    jobs: JobStore
-    services: Services
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config, dynamodb = settings.load(Settings), clients.dynamodb()
-    services = Services(Blobs(clients.s3(), config.data_bucket), dynamodb, config.jobs_table)
-    return Dependencies(KINDS, JobStore(dynamodb, config.jobs_table), services)
 
 
 @aws_errors.raises_unavailable
@@ -59,15 +35,15 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
 
 def succeeded(event: dict[str, Any]) -> Job:
     """Complete the job, with what its kind writes in the same transaction, both or neither."""
-    jobs, services = dependencies().jobs, dependencies().services
+    jobs, services = dependencies.jobs, dependencies.services
     job = jobs.get(event["job_id"])
-    kind, result = dependencies().kinds[job.kind], result_of(services.blobs, event["result"])
+    kind, result = KINDS[job.kind], result_of(services.blobs, event["result"])
     return complete_job(jobs, services, kind, job, lease=event["execution"], result=result)
 
 
 def failed(event: dict[str, Any]) -> Job:
     """End the job with what went wrong, unless it had ended before."""
-    jobs = dependencies().jobs
+    jobs = dependencies.jobs
     if event["error"].get("Error") == JobClosed.__name__:
         return jobs.get(event["job_id"])
     code, message = explain(event["error"])
@@ -97,4 +73,4 @@ def _message(cause: str) -> str:
 def execution_ended(detail: dict[str, Any]) -> Job:
     """An execution is named after its job. One that failed in the ordinary way has ended its job already."""
     code, message = ENDED.get(detail["status"], INTERNAL)
-    return dependencies().jobs.apply(detail["name"], fail(code=code, message=message))
+    return dependencies.jobs.apply(detail["name"], fail(code=code, message=message))

@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from core.aws import clients, settings
 from core.aws import errors as aws_errors
 from core.aws.batch import BatchResponse, Record, process
-from core.aws.blobs import Blobs
+from core.dependencies import dependencies
 from core.errors import NotFound
-from core.jobs import Job, JobStore, Kind, Services, fail
+from core.jobs import Job, Kind, fail
 from core.jobs.finish import clean_up
 from core.log import logger
-from kinds import KINDS
-
-
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    data_bucket: str
-    state_machines: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    kinds: Mapping[str, Kind]
-    jobs: JobStore
-    services: Services
-    states: Any
-    state_machines: Mapping[str, str]
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config = settings.load(Settings)
-    dynamodb = clients.dynamodb()
-    return Dependencies(
-        KINDS,
-        JobStore(dynamodb, config.jobs_table),
-        Services(Blobs(clients.s3(), config.data_bucket), dynamodb, config.jobs_table),
-        clients.client("stepfunctions"),
-        config.state_machines,
-    )
+from kinds.registry import KINDS
 
 
 def handler(event: dict[str, Any], context: Any) -> BatchResponse:
@@ -58,18 +25,18 @@ def handler(event: dict[str, Any], context: Any) -> BatchResponse:
 def handle(record: Record) -> None:
     message = json.loads(record["body"])
     name = message["event"]
-    kind = dependencies().kinds.get(name.partition(".")[0])
+    kind = KINDS.get(name.partition(".")[0])
     if kind is None:
         logger.error("message of an unknown kind", event_name=name, job_id=message.get("job_id"))
     elif name in kind.names:
         _react(kind, name, message["job_id"])
     elif kind.on_message:
-        kind.on_message(message, dependencies().services)
+        kind.on_message(message, dependencies.services)
 
 
 def _react(kind: Kind, name: str, job_id: str) -> None:
     try:
-        job = dependencies().jobs.get(job_id)
+        job = dependencies.jobs.get(job_id)
     except NotFound:
         logger.warning("job has expired", job_id=job_id)
         return
@@ -78,7 +45,7 @@ def _react(kind: Kind, name: str, job_id: str) -> None:
     elif name in kind.final_names:
         if job.status != "completed" and kind.runs_on == "machine":
             stop(job)
-        clean_up(kind, job, dependencies().services)
+        clean_up(kind, job, dependencies.services)
 
 
 def start(kind: Kind, job: Job) -> None:
@@ -86,8 +53,8 @@ def start(kind: Kind, job: Job) -> None:
         return
     common = {"job_id": job.job_id, "owner": job.owner, "timeout_seconds": _seconds_left(job)}
     try:
-        dependencies().states.start_execution(
-            stateMachineArn=dependencies().state_machines[kind.name],
+        dependencies.states.start_execution(
+            stateMachineArn=dependencies.settings.state_machines[kind.name],
             name=job.job_id,
             input=json.dumps({**kind.execution_input(job), **common}),
         )
@@ -100,7 +67,7 @@ def start(kind: Kind, job: Job) -> None:
 def _look_at_earlier(job: Job) -> None:
     """The execution was started before. If it runs, all is well; if it ended and left the job open, end that."""
     if _execution_status(job) != "RUNNING":
-        dependencies().jobs.apply(
+        dependencies.jobs.apply(
             job.job_id, fail(code="execution_lost", message="The run of this job was lost. Retry the job.")
         )
 
@@ -108,19 +75,19 @@ def _look_at_earlier(job: Job) -> None:
 def stop(job: Job) -> None:
     """A canceled or failed job's execution has nothing left to do."""
     if _execution_status(job) == "RUNNING":
-        dependencies().states.stop_execution(
+        dependencies.states.stop_execution(
             executionArn=_execution_arn(job), error="JobClosed", cause=f"the job is {job.status}"
         )
 
 
 def _execution_arn(job: Job) -> str:
-    machine = dependencies().state_machines[job.kind]
+    machine = dependencies.settings.state_machines[job.kind]
     return f"{machine.replace(':stateMachine:', ':execution:')}:{job.job_id}"
 
 
 def _execution_status(job: Job) -> str:
     try:
-        answer = dependencies().states.describe_execution(executionArn=_execution_arn(job))
+        answer = dependencies.states.describe_execution(executionArn=_execution_arn(job))
     except ClientError as error:
         if aws_errors.code(error) == "ExecutionDoesNotExist":
             return "NONE"

@@ -9,58 +9,23 @@ import functools
 import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from core.aws import clients, settings
 from core.aws import errors as aws_errors
 from core.aws.batch import BatchResponse, Record, process, receives
-from core.aws.blobs import Blobs
+from core.dependencies import dependencies
 from core.errors import JobFailure, NotFound, RecadoError
-from core.jobs import Job, JobStore, Kind, Services
+from core.jobs import Job
+from core.jobs.attempt import seconds_left
 from core.jobs.finish import clean_up_if_unwanted
-from core.jobs.run import Worker, seconds_left
+from core.jobs.worker import Worker
 from core.log import logger
-from kinds import KINDS
+from kinds.registry import KINDS
 
 LAST_RECEIVE = 5  # the queue's maxReceiveCount: the next receive would be the dead-letter queue's
 SecondsLeft = Callable[[], float]
-
-
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    data_bucket: str
-    embedding_queue_url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    kinds: Mapping[str, Kind]
-    jobs: JobStore
-    services: Services
-    worker: Worker
-    states: Any
-    sqs: Any
-    queue_url: str
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config, dynamodb, sqs = settings.load(Settings), clients.dynamodb(), clients.client("sqs")
-    jobs = JobStore(dynamodb, config.jobs_table)
-    services = Services(Blobs(clients.s3(), config.data_bucket), dynamodb, config.jobs_table)
-    return Dependencies(
-        KINDS,
-        jobs,
-        services,
-        Worker(KINDS, jobs, services, sqs, config.embedding_queue_url),
-        clients.client("stepfunctions"),
-        sqs,
-        config.embedding_queue_url,
-    )
 
 
 def handler(event: dict[str, Any], context: Any) -> BatchResponse:
@@ -72,7 +37,13 @@ def handle(record: Record, context: Any) -> None:
     if "task_token" in message:
         _work_on_batch(record, message, lambda: seconds_left(context))
     else:
-        dependencies().worker.handle(message, context)
+        worker().handle(message, context)
+
+
+@functools.cache
+def worker() -> Worker:
+    url = dependencies.settings.embedding_queue_url
+    return Worker(KINDS, dependencies.jobs, dependencies.services, dependencies.sqs, url)
 
 
 def _work_on_batch(record: Record, task: Mapping[str, Any], left: SecondsLeft) -> None:
@@ -84,7 +55,7 @@ def _work_on_batch(record: Record, task: Mapping[str, Any], left: SecondsLeft) -
         return
     try:
         _do(job, task, left)
-        _clean_up_if_unwanted(dependencies().jobs.get(job.job_id))
+        _clean_up_if_unwanted(dependencies.jobs.get(job.job_id))
     except JobFailure as error:
         fail_task(task, error)
     except Exception as error:
@@ -100,13 +71,13 @@ def _work_on_batch(record: Record, task: Mapping[str, Any], left: SecondsLeft) -
 
 def _clean_up_if_unwanted(job: Job) -> None:
     """The job may have been canceled, and cleaned up after, while the model was thinking."""
-    kind = dependencies().kinds.get(job.kind)
+    kind = KINDS.get(job.kind)
     if kind:
-        clean_up_if_unwanted(kind, job, dependencies().services)
+        clean_up_if_unwanted(kind, job, dependencies.services)
 
 
 def _do(job: Job, task: Mapping[str, Any], left: SecondsLeft) -> None:
-    on_batch = dependencies().kinds[job.kind].on_batch
+    on_batch = KINDS[job.kind].on_batch
     if on_batch is None:
         raise JobFailure(f"Jobs of the kind {job.kind} have no batches.")
     on_batch(job, task, left)
@@ -114,7 +85,7 @@ def _do(job: Job, task: Mapping[str, Any], left: SecondsLeft) -> None:
 
 def _find(job_id: str) -> Job | None:
     try:
-        return dependencies().jobs.get(job_id)
+        return dependencies.jobs.get(job_id)
     except NotFound:
         return None
 
@@ -122,8 +93,10 @@ def _find(job_id: str) -> Job | None:
 def _come_back_later(record: Record) -> None:
     """Sooner than the queue's visibility timeout, later each time."""
     wait = random.uniform(1, min(300, 15 * 2 ** receives(record)))  # noqa: S311 spreads load, guards nothing
-    dependencies().sqs.change_message_visibility(
-        QueueUrl=dependencies().queue_url, ReceiptHandle=record["receiptHandle"], VisibilityTimeout=int(wait)
+    dependencies.sqs.change_message_visibility(
+        QueueUrl=dependencies.settings.embedding_queue_url,
+        ReceiptHandle=record["receiptHandle"],
+        VisibilityTimeout=int(wait),
     )
 
 
@@ -141,7 +114,7 @@ def fail_task(task: Mapping[str, Any], error: Exception) -> None:
 def _answer(call: str, **arguments: str) -> None:
     """A token that is used up, timed out or unknown needs no answer any more."""
     try:
-        getattr(dependencies().states, call)(**arguments)
+        getattr(dependencies.states, call)(**arguments)
     except ClientError as error:
         if aws_errors.code(error) not in aws_errors.TOKEN_GONE:
             raise

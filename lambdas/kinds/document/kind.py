@@ -175,7 +175,7 @@ def _routes() -> Sequence[Router]:
 
 
 def _function_routes() -> Sequence[Router]:
-    from kinds.document.search.handler import router  # only to be described
+    from kinds.document.search.routes import router  # only to be described
 
     return (router,)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -12,42 +10,22 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Path
 
-from core.aws import clients, settings
+from core.dependencies import DAY_SECONDS, dependencies
 from core.errors import NotFound
 from core.http import answer, caller
-from kinds.document.index.catalog import Catalog, Document
+from kinds.document.dependencies import document_dependencies
+from kinds.document.index.catalog import Document
 from kinds.document.models import DocumentPage, DocumentView
 
-DAY_SECONDS = 86_400
 router = Router()
 MISSING = "There is no such document. GET /documents lists yours."
 DocumentId = Annotated[str, Path(description="The name that the job gave it, URL-encoded.")]
 
 
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    job_retention_days: int
-    indexing_queue_url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    catalog: Catalog
-    sqs: Any
-    config: Settings
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config = settings.load(Settings)
-    return Dependencies(Catalog(clients.dynamodb(), config.jobs_table), clients.client("sqs"), config)
-
-
 @router.get("/documents", tags=["documents"], summary="Your documents")
 def page() -> Response[DocumentPage]:
     owner = caller(router, "jobs:read")
-    return answer({"documents": [_view(document) for document in dependencies().catalog.list(owner)]})
+    return answer({"documents": [_view(document) for document in document_dependencies.catalog.list(owner)]})
 
 
 @router.get("/documents/<document_id>", tags=["documents"], summary="One document")
@@ -64,13 +42,13 @@ def get(document_id: DocumentId) -> Response[DocumentView]:
 def delete(document_id: DocumentId) -> Response[Any]:
     """At once it is found no more; its vectors are removed within minutes. Again is the same as once."""
     owner = caller(router, "jobs:write")
-    name = next((name for name in _names() if dependencies().catalog.knows(owner, name)), None)
+    name = next((name for name in _names() if document_dependencies.catalog.knows(owner, name)), None)
     if name is None:
         raise NotFound(MISSING)
-    version = dependencies().catalog.retract(owner, name, seconds=_retention_seconds())
+    version = document_dependencies.catalog.retract(owner, name, seconds=_retention_seconds())
     message = {"event": "document.deleted", "owner": owner, "document_id": name, "version": version}
-    dependencies().sqs.send_message(
-        QueueUrl=dependencies().config.indexing_queue_url, MessageBody=json.dumps(message), MessageGroupId=owner
+    dependencies.sqs.send_message(
+        QueueUrl=dependencies.settings.indexing_queue_url, MessageBody=json.dumps(message), MessageGroupId=owner
     )
     return Response(status_code=204, content_type="application/json", body="")
 
@@ -82,7 +60,7 @@ router.delete("/documents/.+", include_in_schema=False)(lambda: delete(""))
 
 def _find(owner: str) -> Document:
     for name in _names():
-        found = dependencies().catalog.get(owner, name)
+        found = document_dependencies.catalog.get(owner, name)
         if found:
             return found
     raise NotFound(MISSING)
@@ -101,4 +79,4 @@ def _view(document: Document) -> dict[str, Any]:
 
 def _retention_seconds() -> int:
     """As long as a job may live that was submitted before the removal."""
-    return dependencies().config.job_retention_days * DAY_SECONDS
+    return dependencies.settings.job_retention_days * DAY_SECONDS

@@ -12,12 +12,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from core.dependencies import dependencies
 from core.errors import Conflict, Forbidden, InvalidRequest, RequestError
 from core.jobs import links, well_formed
 from core.live import messages
 from core.live.subscriptions import MAX_SUBSCRIPTIONS, Connection
 from core.log import logger
-from live.dependencies import dependencies
+from kinds.registry import KINDS
 
 ONE_JOB = "This connection was made by a link, which is for one job. POST /live/tickets is for all."
 MAX_SEQUENCE = 999_999
@@ -42,8 +43,8 @@ def connect(event: Mapping[str, Any]) -> Answer:
         if "token" in query:
             _connect_by_link(connection_id, query["token"], _sequence(query.get("after", "0")))
         else:
-            owner = dependencies().audience.redeem_ticket(query.get("ticket", ""))
-            dependencies().audience.connect(connection_id, owner=owner)
+            owner = dependencies.subscriptions.redeem_ticket(query.get("ticket", ""))
+            dependencies.subscriptions.connect(connection_id, owner=owner)
     except RequestError as error:
         return {"statusCode": error.status}
     return {"statusCode": 200}
@@ -51,9 +52,12 @@ def connect(event: Mapping[str, Any]) -> Answer:
 
 def _connect_by_link(connection_id: str, text: str, after: int) -> None:
     """A link is a subscription already, and to nothing else."""
-    job, audience = links.opened(text, dependencies().jobs.snapshot, now=time.time()).job, dependencies().audience
-    connection = audience.connect(connection_id, owner=job.owner, job_id=job.job_id)
-    audience.subscribe(connection, job.job_id, after=after)
+    job, subscriptions = (
+        links.resolve(text, dependencies.jobs.snapshot, now=time.time()).job,
+        dependencies.subscriptions,
+    )
+    connection = subscriptions.connect(connection_id, owner=job.owner, job_id=job.job_id)
+    subscriptions.subscribe(connection, job.job_id, after=after)
 
 
 def _sequence(text: str) -> int:
@@ -63,7 +67,7 @@ def _sequence(text: str) -> int:
 
 
 def leave(event: Mapping[str, Any]) -> Answer:
-    dependencies().audience.forget(event["requestContext"]["connectionId"])
+    dependencies.subscriptions.forget(event["requestContext"]["connectionId"])
     return {"statusCode": 200}
 
 
@@ -112,7 +116,7 @@ def hear(event: Mapping[str, Any]) -> Answer:
     connection_id = event["requestContext"]["connectionId"]
     reply = _reply(connection_id, event.get("body") or "")
     if reply:
-        dependencies().sockets.tell(connection_id, [reply])
+        dependencies.sockets.tell(connection_id, [reply])
     return {"statusCode": 200}
 
 
@@ -124,7 +128,7 @@ def _reply(connection_id: str, text: str) -> str | None:
             return messages.PONG
         if isinstance(message, (Subscribe, Unsubscribe)):
             job["job_id"] = message.job_id
-        connection = dependencies().audience.connection(connection_id)
+        connection = dependencies.subscriptions.connection(connection_id)
         if connection is None:
             raise Forbidden("This connection has ended. Connect again.")
         return _ACTIONS[type(message)](connection, message)
@@ -150,19 +154,19 @@ def _parsed(text: str) -> Message:
 def _subscribe(connection: Connection, message: Subscribe) -> None:
     """The answer, `subscribed`, follows what was missed, so it comes from who sends that."""
     _may_listen(connection, message.job_id)
-    if not dependencies().audience.is_subscribed(connection.connection_id, message.job_id):
+    if not dependencies.subscriptions.is_subscribed(connection.connection_id, message.job_id):
         _has_room(connection)
-    dependencies().audience.subscribe(connection, message.job_id, after=message.after)
+    dependencies.subscriptions.subscribe(connection, message.job_id, after=message.after)
 
 
 def _may_listen(connection: Connection, job_id: str) -> None:
     if connection.job_id not in (None, job_id):
         raise Forbidden(ONE_JOB)
-    dependencies().jobs.get(well_formed(job_id), owner=connection.owner)
+    dependencies.jobs.get(well_formed(job_id), owner=connection.owner)
 
 
 def _has_room(connection: Connection) -> None:
-    if dependencies().audience.count(connection.connection_id) >= MAX_SUBSCRIPTIONS:
+    if dependencies.subscriptions.count(connection.connection_id) >= MAX_SUBSCRIPTIONS:
         raise TooManySubscriptions(
             f"A connection listens to {MAX_SUBSCRIPTIONS} jobs and kinds at most. Unsubscribe, or open another."
         )
@@ -173,22 +177,22 @@ class TooManySubscriptions(Conflict):
 
 
 def _unsubscribe(connection: Connection, message: Unsubscribe) -> str:
-    dependencies().audience.unsubscribe(connection.connection_id, message.job_id)
+    dependencies.subscriptions.unsubscribe(connection.connection_id, message.job_id)
     return messages.about("unsubscribed", job_id=message.job_id)
 
 
 def _follow(connection: Connection, message: Follow) -> str:
     if connection.job_id is not None:
         raise Forbidden(ONE_JOB)
-    if message.kind not in dependencies().kinds:
-        raise InvalidRequest(f"kind: choose from {', '.join(dependencies().kinds)}", field="kind")
+    if message.kind not in KINDS:
+        raise InvalidRequest(f"kind: choose from {', '.join(KINDS)}", field="kind")
     _has_room(connection)
-    dependencies().audience.follow(connection, message.kind)
+    dependencies.subscriptions.follow(connection, message.kind)
     return messages.about("following", kind=message.kind)
 
 
 def _unfollow(connection: Connection, message: Unfollow) -> str:
-    dependencies().audience.unfollow(connection, message.kind)
+    dependencies.subscriptions.unfollow(connection, message.kind)
     return messages.about("unfollowed", kind=message.kind)
 
 

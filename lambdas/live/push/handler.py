@@ -15,14 +15,14 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from core.aws import errors as aws_errors
-from core.aws.streams import stored
+from core.aws.dynamodb import stored
+from core.dependencies import dependencies
 from core.errors import NotFound, Retryable, Unavailable
 from core.events import Event
 from core.live import messages
-from core.live.sockets import Outcome
-from core.live.subscriptions import CONNECTING_SECONDS, Room, Subscription
+from core.live.sockets import SendOutcome
+from core.live.subscriptions import CONNECTING_SECONDS, Subscribers, Subscription
 from core.log import logger
-from live.dependencies import dependencies
 
 LEAST_MILLISECONDS = 15_000
 """What telling the listeners of one job may take; with less, the rest of a batch waits for its next turn."""
@@ -35,19 +35,19 @@ Record = Mapping[str, Any]
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Jobs one after the other; from the first that cannot be told now, the stream's records come again."""
+    """Jobs one after the other; from the first that cannot be sent now, the stream's records come again."""
     for job_id, records in _by_job(event["Records"]).items():
         try:
             if context.get_remaining_time_in_millis() < LEAST_MILLISECONDS:
                 raise Unavailable("there is no time left")
-            told = tell_listeners(job_id)
+            offset = send_to_subscribers(job_id)
             log = [Event.of(item) for item in map(stored, records) if item["entity"] == "event"]
-            tell_followers(log, told_already=told)
+            send_to_followers(log, told_already=offset)
         except (Retryable, BotoCoreError, ClientError) as error:
-            logger.warning("listeners were not told", job_id=job_id, reason=aws_errors.code(error) or str(error))
+            logger.warning("listeners were not sent", job_id=job_id, reason=aws_errors.code(error) or str(error))
             return {"batchItemFailures": [{"itemIdentifier": records[0]["dynamodb"]["SequenceNumber"]}]}
         except Exception:  # it would fail again; the next event of the job makes up for it
-            logger.exception("listeners will not be told", job_id=job_id)
+            logger.exception("listeners will not be sent", job_id=job_id)
     return {"batchItemFailures": []}
 
 
@@ -59,54 +59,54 @@ def _by_job(records: Sequence[Record]) -> dict[str, list[Record]]:
     return grouped
 
 
-def tell_listeners(job_id: str) -> set[str]:
-    """Whatever each has not been told yet, and who has asked is told when that is all. Returns who listens."""
-    room = _admitted(dependencies().audience.room(job_id))
-    listeners = {one.connection_id for one in room.subscriptions}
+def send_to_subscribers(job_id: str) -> set[str]:
+    """Whatever each has not been sent yet, and who has asked is sent when that is all. Returns who listens."""
+    subscribers = _admitted(dependencies.subscriptions.subscribers(job_id))
+    listeners = {one.connection_id for one in subscribers.subscriptions}
     if not listeners:
         return listeners
     try:
-        last, log = _news(job_id, room)
+        last, log = _news(job_id, subscribers)
     except NotFound:  # it has expired since they asked
-        for subscription in room.subscriptions:
-            dependencies().audience.unsubscribe(subscription.connection_id, job_id)
+        for subscription in subscribers.subscriptions:
+            dependencies.subscriptions.unsubscribe(subscription.connection_id, job_id)
         return listeners
-    if last > room.told or room.asking:
-        outcomes = _tell(room, log, last)
-        dependencies().audience.note_told(job_id, last, was=room.told)
-        for subscription in room.subscriptions:
-            _settle(subscription, outcomes.get(subscription.connection_id, Outcome.SENT), last)
+    if last > subscribers.offset or subscribers.asking:
+        outcomes = _tell(subscribers, log, last)
+        dependencies.subscriptions.save_offset(job_id, last, was=subscribers.offset)
+        for subscription in subscribers.subscriptions:
+            _settle(subscription, outcomes.get(subscription.connection_id, SendOutcome.SENT), last)
     return listeners
 
 
-def _admitted(room: Room) -> Room:
-    """Those for whom there is a place; the others are told that there is none."""
-    places = max(0, MAX_LISTENERS - len(room.joined))
-    for refused in room.asking[places:]:
+def _admitted(subscribers: Subscribers) -> Subscribers:
+    """Those for whom there is a place; the others are sent that there is none."""
+    places = max(0, MAX_LISTENERS - len(subscribers.joined))
+    for refused in subscribers.asking[places:]:
         message = f"{MAX_LISTENERS} listen to this job already. Poll its status instead."
         said = messages.of_error("too_many_listeners", message, job_id=refused.job_id)
-        dependencies().sockets.tell(refused.connection_id, [said])
-        dependencies().audience.unsubscribe(refused.connection_id, refused.job_id)
-    return Room(room.told, [*room.joined, *room.asking[:places]])
+        dependencies.sockets.tell(refused.connection_id, [said])
+        dependencies.subscriptions.unsubscribe(refused.connection_id, refused.job_id)
+    return Subscribers(subscribers.offset, [*subscribers.joined, *subscribers.asking[:places]])
 
 
-def _news(job_id: str, room: Room) -> tuple[int, list[Event]]:
-    """The number of the job's last event, and those that somebody has not been told."""
-    jobs = dependencies().jobs
+def _news(job_id: str, subscribers: Subscribers) -> tuple[int, list[Event]]:
+    """The number of the job's last event, and those that somebody has not been sent."""
+    jobs = dependencies.jobs
     # Where nobody has joined, nobody knows how far the job is; and who asks may ask for what does not exist yet.
-    least = room.told if room.joined else jobs.get(job_id).sequence
-    log = list(jobs.log(job_id, after=min(one.after for one in room.subscriptions)))
+    least = subscribers.offset if subscribers.joined else jobs.get(job_id).sequence
+    log = list(jobs.log(job_id, after=min(one.after for one in subscribers.subscriptions)))
     return max([least, *(event.sequence or 0 for event in log)]), log
 
 
-def _tell(room: Room, log: Sequence[Event], last: int) -> dict[str, Outcome]:
+def _tell(subscribers: Subscribers, log: Sequence[Event], last: int) -> dict[str, SendOutcome]:
     """What is after a number is packed once: a long log for each of many listeners would fill the memory."""
     news = {
         after: messages.of_events(event for event in log if (event.sequence or 0) > after)
-        for after in {one.after for one in room.subscriptions}
+        for after in {one.after for one in subscribers.subscriptions}
     }
-    said = {one.connection_id: _messages(one, news[one.after], last) for one in room.subscriptions}
-    return dependencies().sockets.tell_all({who: what for who, what in said.items() if what})
+    said = {one.connection_id: _messages(one, news[one.after], last) for one in subscribers.subscriptions}
+    return dependencies.sockets.send_all({who: what for who, what in said.items() if what})
 
 
 def _messages(subscription: Subscription, news: list[str], last: int) -> list[str]:
@@ -115,32 +115,32 @@ def _messages(subscription: Subscription, news: list[str], last: int) -> list[st
     return [*news, messages.about("subscribed", job_id=subscription.job_id, sequence=last)]
 
 
-def _settle(subscription: Subscription, outcome: Outcome, told: int) -> None:
-    audience = dependencies().audience
-    if outcome is Outcome.SENT:
+def _settle(subscription: Subscription, outcome: SendOutcome, offset: int) -> None:
+    subscriptions = dependencies.subscriptions
+    if outcome is SendOutcome.SENT:
         if not subscription.joined:
-            audience.join(subscription, told=told)
-    elif outcome is Outcome.GONE and time.time() - subscription.connected_at >= CONNECTING_SECONDS:
-        audience.forget(subscription.connection_id)
-    elif outcome is Outcome.FAILED and subscription.tries >= MAX_TRIES:
+            subscriptions.join(subscription, offset=offset)
+    elif outcome is SendOutcome.GONE and time.time() - subscription.connected_at >= CONNECTING_SECONDS:
+        subscriptions.forget(subscription.connection_id)
+    elif outcome is SendOutcome.FAILED and subscription.tries >= MAX_TRIES:
         _end(subscription.connection_id)
     else:
-        time.sleep(HANDSHAKE_SECONDS if outcome is Outcome.GONE else 0)
-        audience.ask_again(subscription)
+        time.sleep(HANDSHAKE_SECONDS if outcome is SendOutcome.GONE else 0)
+        subscriptions.ask_again(subscription)
 
 
 def _end(connection_id: str) -> None:
     """A client that is cut off comes back and asks for what it has missed; one that is not would wait for ever."""
-    dependencies().sockets.close(connection_id)
-    dependencies().audience.forget(connection_id)
+    dependencies.sockets.close(connection_id)
+    dependencies.subscriptions.forget(connection_id)
 
 
-def tell_followers(log: Sequence[Event], *, told_already: Set[str]) -> None:
+def send_to_followers(log: Sequence[Event], *, told_already: Set[str]) -> None:
     """These events of one job, to those who follow its kind."""
     if not log:
         return
-    followers = dependencies().audience.followers(log[0].owner, log[0].kind)
+    followers = dependencies.subscriptions.followers(log[0].owner, log[0].kind)
     said, to_tell = messages.of_events(log), [one for one in followers if one not in told_already]
-    for connection_id, outcome in dependencies().sockets.tell_all(dict.fromkeys(to_tell, said)).items():
-        if outcome is not Outcome.SENT:
+    for connection_id, outcome in dependencies.sockets.send_all(dict.fromkeys(to_tell, said)).items():
+        if outcome is not SendOutcome.SENT:
             _end(connection_id)

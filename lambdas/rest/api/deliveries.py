@@ -11,6 +11,7 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Path, Query
 
+from core.dependencies import dependencies
 from core.errors import Conflict, InvalidRequest, NotFound
 from core.http import answer, caller, root_url
 from core.webhooks import views
@@ -18,7 +19,7 @@ from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import MISSING, Delivery, is_delivery_id
 from core.webhooks.endpoints import patterns
 from core.webhooks.models import DeliveryPage, DeliveryStatus, DeliverySummary, DeliveryView, Moment
-from rest.api.dependencies import dependencies
+from kinds.registry import KINDS
 from rest.api.jobs import ACCEPTED
 
 router = Router()
@@ -37,12 +38,12 @@ def page(
 ) -> Response[DeliveryPage]:
     """A page can be short, or empty, and have a cursor all the same, where few of many are wanted."""
     owner = caller(router, "webhooks:read")
-    known = (*patterns.event_names(dependencies().kinds.values()), patterns.PING)
+    known = (*patterns.event_names(KINDS.values()), patterns.PING)
     if event is not None and event not in known:
         raise InvalidRequest(f"event: choose from {', '.join(known)}", field="event")
-    endpoint = dependencies().endpoints.get(owner, webhook_id)
+    endpoint = dependencies.endpoints.get(owner, webhook_id)
     place = None if cursor is None else _place(cursor)
-    found, following = dependencies().deliveries.page(
+    found, following = dependencies.deliveries.page(
         owner, endpoint.endpoint_id, status=status, event=event, since=since, cursor=place, limit=limit
     )
     root = root_url(router)
@@ -53,8 +54,8 @@ def page(
 @router.get("/deliveries/<delivery_id>", tags=["webhooks"], summary="One delivery, with every attempt")
 def get(delivery_id: DeliveryId) -> Response[DeliveryView]:
     owner = caller(router, "webhooks:read")
-    delivery, attempts = dependencies().deliveries.with_attempts(_well_formed(delivery_id), owner=owner)
-    return answer(views.whole_delivery(delivery, attempts, root_url(router)))
+    delivery, attempts = dependencies.deliveries.with_attempts(_well_formed(delivery_id), owner=owner)
+    return answer(views.delivery_view(delivery, attempts, root_url(router)))
 
 
 @router.post(
@@ -66,17 +67,17 @@ def get(delivery_id: DeliveryId) -> Response[DeliveryView]:
 def redeliver(delivery_id: DeliveryId) -> Response[DeliverySummary]:
     """Also to a disabled endpoint. If it succeeds, an automatic retry that is still to come is canceled."""
     delivery = _find(delivery_id, caller(router, "webhooks:write"))
-    if dependencies().endpoints.find(delivery.owner, delivery.endpoint_id) is None:
+    if dependencies.endpoints.find(delivery.owner, delivery.endpoint_id) is None:
         raise Conflict("The endpoint of this delivery was deleted, so there is no secret to sign with.")
     if delivery.lease_until > time.time():
         raise Conflict("An attempt is being made at this moment. See what it comes to, and ask again.")
-    dependencies().webhooks_queue.send(Message.of(delivery, manual=True))
+    dependencies.webhooks_queue.send(Message.of(delivery, manual=True))
     body = views.delivery_summary(delivery, root_url(router))
     return answer(body, status=202, headers={"Location": f"../{delivery.delivery_id}"})
 
 
 def _find(delivery_id: str, owner: str) -> Delivery:
-    delivery = dependencies().deliveries.get(_well_formed(delivery_id), owner=owner)
+    delivery = dependencies.deliveries.get(_well_formed(delivery_id), owner=owner)
     if delivery is None:
         raise NotFound(MISSING)
     return delivery

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from core import events
+from core.dependencies import DAY_SECONDS, dependencies
 from core.errors import Conflict, InvalidRequest
-from core.webhooks.deliveries.store import lane
+from core.webhooks.deliveries.store import destination_of
 from core.webhooks.endpoints import patterns
 from core.webhooks.endpoints.store import DEFAULT, Endpoint, missing, rotated
 from core.webhooks.models import RotationRequest, WebhookPatch, WebhookRequest
-from rest.api.dependencies import DAY_SECONDS, dependencies
+from kinds.registry import KINDS
 from rest.api.submission import check_webhook
 
 OF_DEFAULT = ("description", "enabled")
@@ -28,14 +29,14 @@ def create(request: WebhookRequest, *, owner: str) -> tuple[Endpoint, str | None
     reads small, and one more does no harm.
     """
     check_webhook(request.url, field="url")
-    limit = dependencies().config.max_webhooks
-    if sum(not endpoint.is_default for endpoint in dependencies().endpoints.of(owner)) >= limit:
+    limit = dependencies.settings.max_webhooks
+    if sum(not endpoint.is_default for endpoint in dependencies.endpoints.of(owner)) >= limit:
         raise Conflict(f"You have {limit} endpoints, which is the limit. Delete one first.")
     facts = request.model_dump(exclude={"headers", "secret"}) | {"events": checked_patterns(request.events)}
-    endpoint, secret = dependencies().endpoints.draft(
+    endpoint, secret = dependencies.endpoints_with_secrets.draft(
         owner, secret=request.secret, headers=request.headers, **facts
     )
-    dependencies().endpoints.create(endpoint)
+    dependencies.endpoints.create(endpoint)
     return endpoint, secret
 
 
@@ -52,29 +53,29 @@ def change(endpoint: Endpoint, patch: WebhookPatch) -> Endpoint:
         return endpoint
     former, changed = _write(endpoint, _edit(endpoint, changes))
     if (former.url, former.enabled) != (changed.url, changed.enabled):
-        _let_go(changed)
+        _release(changed)
     return changed
 
 
 def delete(owner: str, endpoint_id: str) -> None:
     """Raises NotFound where there is none. What waits for it ends as canceled."""
-    endpoint = dependencies().endpoints.get(owner, endpoint_id)
-    if not dependencies().endpoints.delete(owner, endpoint_id):
+    endpoint = dependencies.endpoints.get(owner, endpoint_id)
+    if not dependencies.endpoints.delete(owner, endpoint_id):
         raise missing(endpoint_id)
-    _let_go(endpoint, seconds=dependencies().config.job_retention_days * DAY_SECONDS)
+    _release(endpoint, seconds=dependencies.settings.job_retention_days * DAY_SECONDS)
 
 
 def rotate(owner: str, endpoint_id: str, request: RotationRequest) -> tuple[Endpoint, str | None]:
     """Give an endpoint a new key; returns it with the secret to show. Makes the default one, if there is none."""
-    if endpoint_id == DEFAULT and dependencies().endpoints.find(owner) is None:
-        endpoint, secret = dependencies().endpoints.draft(owner, DEFAULT, secret=request.secret)
+    if endpoint_id == DEFAULT and dependencies.endpoints.find(owner) is None:
+        endpoint, secret = dependencies.endpoints_with_secrets.draft(owner, DEFAULT, secret=request.secret)
         with suppress(Conflict):  # another request was faster: then this one rotates
-            dependencies().endpoints.create(endpoint)
+            dependencies.endpoints.create(endpoint)
             return endpoint, secret
-    endpoint = dependencies().endpoints.get(owner, endpoint_id)
+    endpoint = dependencies.endpoints.get(owner, endpoint_id)
     if request.secret and endpoint.signing == "ed25519":
         raise InvalidRequest("This endpoint signs with ed25519, whose keys are made here.", field="secret")
-    key, secret = dependencies().endpoints.make_key(
+    key, secret = dependencies.endpoints_with_secrets.make_key(
         owner, endpoint_id, signing_kind=endpoint.signing, secret=request.secret
     )
 
@@ -89,7 +90,7 @@ def checked_patterns(given: Sequence[str]) -> tuple[str, ...]:
     """The same, each once. Raises InvalidRequest, naming the field, for one that covers nothing."""
     for number, pattern in enumerate(given):
         try:
-            patterns.check_pattern(pattern, dependencies().kinds.values())
+            patterns.check_pattern(pattern, KINDS.values())
         except ValueError as error:
             raise InvalidRequest(str(error), field=f"events.{number}") from None
     return tuple(dict.fromkeys(given))
@@ -109,7 +110,7 @@ def _edit(endpoint: Endpoint, changes: dict[str, Any]) -> Callable[[Endpoint], E
     """What these changes make of the endpoint as it is at the moment of the write. Headers are sealed before."""
     facts = {name: value for name, value in changes.items() if name not in ("headers", "enabled")}
     if "headers" in changes:
-        sealed = dependencies().endpoints.with_headers(endpoint, changes["headers"])
+        sealed = dependencies.endpoints_with_secrets.with_headers(endpoint, changes["headers"])
         facts |= {"headers": sealed.headers, "sealed_headers": sealed.sealed_headers}
 
     def edit(current: Endpoint) -> Endpoint:
@@ -136,15 +137,15 @@ def _write(endpoint: Endpoint, edit: Callable[[Endpoint], Endpoint]) -> tuple[En
         former = current
         return edit(current)
 
-    changed = dependencies().endpoints.change(endpoint.owner, endpoint.endpoint_id, noting)
+    changed = dependencies.endpoints.change(endpoint.owner, endpoint.endpoint_id, noting)
     if changed is None:
         raise missing(endpoint.endpoint_id)
     return former, changed
 
 
-def _let_go(endpoint: Endpoint, *, seconds: int | None = None) -> None:
-    """Have what is held looked at again. The default endpoint has a lane for every URL, which the sender finds."""
+def _release(endpoint: Endpoint, *, seconds: int | None = None) -> None:
+    """Have what is held looked at again. The default endpoint has a destination for every URL, which the sender finds."""
     if endpoint.is_default:
         return
     expires_at = None if seconds is None else int(time.time()) + seconds
-    dependencies().health.drain(endpoint.owner, lane(endpoint.endpoint_id, None), expires_at=expires_at)
+    dependencies.health.drain(endpoint.owner, destination_of(endpoint.endpoint_id, None), expires_at=expires_at)

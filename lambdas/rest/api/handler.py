@@ -9,9 +9,10 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 
+from core.dependencies import dependencies
 from core.http import resolver
+from kinds.registry import KINDS
 from rest.api import deliveries, jobs, live, uploads, webhooks
-from rest.api.dependencies import dependencies
 
 router = Router()
 
@@ -37,12 +38,12 @@ def docs() -> Response[str]:
 
 @functools.cache
 def app() -> APIGatewayRestResolver:
-    kinds = dependencies().kinds
+    kinds = KINDS
     submission, tags = jobs.submission_router(kinds)
     shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
     of_kinds = (router for kind in kinds.values() for router in kind.routes())
     return resolver(
-        dependencies().config.cors_origins, router, submission, *shared, *of_kinds, tags={"/jobs": tags}
+        dependencies.settings.cors_origins, router, submission, *shared, *of_kinds, tags={"/jobs": tags}
     )
 
 

@@ -12,12 +12,13 @@ from aws_lambda_powertools.event_handler.openapi.params import Header, Path, Que
 from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
 from core import ids, jobs
+from core.dependencies import dependencies
 from core.errors import InvalidRequest
 from core.http import answer, caller, root_url
 from core.jobs import History, Job, Kind, Snapshot, views
 from core.models import JobAccepted, JobPage, JobView, Status
+from kinds.registry import KINDS
 from rest.api import submission
-from rest.api.dependencies import dependencies
 from rest.api.requests import any_job
 
 router = Router()
@@ -70,48 +71,48 @@ def page(
     owner = caller(router, "jobs:read")
     if cursor is not None and not ids.is_id("job", cursor):
         raise InvalidRequest("This is not a cursor of an earlier page.", field="cursor")
-    if kind is not None and kind not in dependencies().kinds:
-        raise InvalidRequest(f"kind: choose from {', '.join(dependencies().kinds)}", field="kind")
+    if kind is not None and kind not in KINDS:
+        raise InvalidRequest(f"kind: choose from {', '.join(KINDS)}", field="kind")
 
     def wanted(job: Job) -> bool:
         return status in (None, job.status) and kind in (None, job.kind)
 
-    found, following = dependencies().jobs.page(owner, cursor=cursor, limit=limit, wanted=wanted)
-    return answer({"jobs": [views.summary(job, links()) for job in found], "cursor": following})
+    found, following = dependencies.jobs.page(owner, cursor=cursor, limit=limit, wanted=wanted)
+    return answer({"jobs": [views.job_summary(job, links()) for job in found], "cursor": following})
 
 
 @router.get("/jobs/<job_id>", tags=["jobs"], summary="The whole job")
 def get(job_id: JobId) -> Response[JobView]:
-    return answer(shown(dependencies().jobs.snapshot(jobs.well_formed(job_id), owner=caller(router, "jobs:read"))))
+    return answer(shown(dependencies.jobs.snapshot(jobs.well_formed(job_id), owner=caller(router, "jobs:read"))))
 
 
 @router.post("/jobs/<job_id>/cancel", tags=["jobs"], summary="Cancel a job that has not ended")
 def cancel(job_id: JobId) -> Response[JobView]:
     owner = caller(router, "jobs:write")
     find(job_id, owner)
-    dependencies().jobs.apply(job_id, jobs.cancel)
-    return answer(shown(dependencies().jobs.snapshot(job_id, owner=owner)))
+    dependencies.jobs.apply(job_id, jobs.cancel)
+    return answer(shown(dependencies.jobs.snapshot(job_id, owner=owner)))
 
 
 def shown(snapshot: Snapshot) -> dict[str, Any]:
-    history = dependencies().jobs.history(snapshot.job.owner, snapshot.job.kind)
-    return views.whole(snapshot, links(), history)
+    history = dependencies.jobs.history(snapshot.job.owner, snapshot.job.kind)
+    return views.job_view(snapshot, links(), history)
 
 
 def links() -> views.LinkMaker:
-    config = dependencies().config
-    return views.LinkMaker(root_url(router), config.live_url, config.link_hours, dependencies().blobs.presign_get)
+    config = dependencies.settings
+    return views.LinkMaker(root_url(router), config.live_url, config.link_hours, dependencies.blobs.presign_get)
 
 
 def find(job_id: str, owner: str) -> Job:
-    return dependencies().jobs.get(jobs.well_formed(job_id), owner=owner)
+    return dependencies.jobs.get(jobs.well_formed(job_id), owner=owner)
 
 
 def answer_accepted(accepted: submission.Accepted, *, location: str) -> Response[Any]:
     """202, with a Location relative to the request: it holds under any stage and domain."""
     job, replayed = accepted.submission.job, accepted.submission.replayed
-    snapshot = dependencies().jobs.snapshot(job.job_id, owner=job.owner) if replayed else Snapshot(job, None, None)
-    body = views.whole(snapshot, links(), History())
+    snapshot = dependencies.jobs.snapshot(job.job_id, owner=job.owner) if replayed else Snapshot(job, None, None)
+    body = views.job_view(snapshot, links(), History())
     if accepted.webhook_secret:
         body["webhook_secret"] = accepted.webhook_secret
     headers = {"Location": location, "Retry-After": str(views.retry_after(snapshot, History()))}

@@ -6,9 +6,9 @@ from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 
 from core import events
+from core.dependencies import dependencies
 from core.http import answer, caller
 from core.models import LiveTicket
-from rest.api.dependencies import dependencies
 
 router = Router()
 
@@ -21,6 +21,6 @@ router = Router()
 )
 def create() -> Response[LiveTicket]:
     """A page may have it: it lets in once, within a minute, and only to listen."""
-    ticket, expires_at = dependencies().audience.issue_ticket(caller(router, "jobs:read"))
-    url = f"{dependencies().config.live_url}?ticket={ticket}"
+    ticket, expires_at = dependencies.subscriptions.issue_ticket(caller(router, "jobs:read"))
+    url = f"{dependencies.settings.live_url}?ticket={ticket}"
     return answer({"ticket": ticket, "url": url, "expires_at": events.timestamp(expires_at)}, status=201)

@@ -13,9 +13,10 @@ from pydantic import BaseModel
 
 from core.jobs import Kind
 from core.models import COMMON_EVENTS, JobEventView, Problem
+from kinds.registry import KINDS
 from rest.api import deliveries, jobs, live, uploads, webhooks
-from rest.api.dependencies import dependencies
-from rest.long_poll.handler import router as wait
+from rest.long_poll import jobs as long_poll
+from rest.long_poll import webhook_test
 
 TITLE, VERSION = "Recado", "1.0.0"
 EVENT = JobEventView.__name__
@@ -27,12 +28,12 @@ DESCRIPTION = "Runs slow AI work as jobs, and tells you when it is done."
 
 @functools.cache
 def document() -> dict[str, Any]:
-    kinds = dependencies().kinds
+    kinds = KINDS
     app = APIGatewayRestResolver(enable_validation=True)
     submission, _ = jobs.submission_router(kinds)
     shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
     of_kinds = (router for kind in kinds.values() for router in (*kind.routes(), *kind.function_routes()))
-    for router in (submission, *shared, *of_kinds, wait):
+    for router in (submission, *shared, *of_kinds, long_poll.router, webhook_test.router):
         app.include_router(router)
     schema: dict[str, Any] = json.loads(
         app.get_openapi_json_schema(title=TITLE, version=VERSION, description=DESCRIPTION)

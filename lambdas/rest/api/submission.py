@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core import events, ids
+from core.dependencies import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, dependencies
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
 from core.jobs import Idempotency, Inputs, Job, Kind, Submission, fingerprint, links
 from core.models import JobRequest, ReplayMode
 from core.webhooks.transport.guard import check_url
+from kinds.registry import KINDS
 from kinds.replay.kind import REPLAY
-from rest.api.dependencies import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, dependencies
 
 MAX_KEY_CHARACTERS = 255
 MASK = "whsec_…"
@@ -33,11 +34,11 @@ def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str 
     """Write the job. `body` is the JSON as it came, which an idempotency key is bound to."""
     if request.webhook_url:
         check_webhook(request.webhook_url, field="webhook_url")
-    config, job_id = dependencies().config, ids.new("job")
+    config, job_id = dependencies.settings, ids.new("job")
     inputs = Inputs(
         owner=owner,
         job_id=job_id,
-        blobs=dependencies().blobs,
+        blobs=dependencies.blobs,
         max_inline_bytes=config.max_inline_bytes,
         max_upload_bytes=config.max_upload_bytes,
     )
@@ -101,7 +102,7 @@ def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
     """Run a job that failed or was canceled again, as a new job of the same input."""
     if job.status not in ("failed", "canceled"):
         raise Conflict(f"The job is {job.status}; only a failed or canceled one can be retried.")
-    kind = dependencies().kinds.get(job.kind)
+    kind = KINDS.get(job.kind)
     if kind is None:
         raise Conflict(f"Jobs of the kind {job.kind} cannot be run any more.")
     again = _draft(
@@ -122,7 +123,7 @@ def write(kind: Kind, job: Job, *, idempotency: Idempotency | None) -> Accepted:
     for _ in range(MAX_TRIES):
         secret, operations = _first_secret(job)
         try:
-            submission = dependencies().jobs.submit(kind, job, idempotency=idempotency, also=operations)
+            submission = dependencies.jobs.submit(kind, job, idempotency=idempotency, also=operations)
         except ConditionFailed:  # another job of this owner made the secret in the meantime
             continue
         except Contended:
@@ -135,14 +136,14 @@ def write(kind: Kind, job: Job, *, idempotency: Idempotency | None) -> Accepted:
 
 
 def _first_secret(job: Job) -> tuple[str | None, Sequence[dict[str, Any]]]:
-    if job.webhook_url is None or dependencies().endpoints.find(job.owner):
+    if job.webhook_url is None or dependencies.endpoints.find(job.owner):
         return None, ()
-    secret, operation = dependencies().endpoints.draft_default(job.owner)
+    secret, operation = dependencies.endpoints_with_secrets.draft_default(job.owner)
     return secret, (operation,)
 
 
 def _draft(kind: Kind, job_id: str, **facts: Any) -> Job:
-    config, now = dependencies().config, time.time()
+    config, now = dependencies.settings, time.time()
     seconds = kind.deadline.total_seconds() if kind.deadline else config.job_deadline_minutes * MINUTE_SECONDS
     return Job(
         job_id=job_id,
@@ -161,12 +162,12 @@ def _idempotency(key: str | None, body: Any) -> Idempotency | None:
         return None
     if not 1 <= len(key) <= MAX_KEY_CHARACTERS:
         raise InvalidRequest(f"A key has 1 to {MAX_KEY_CHARACTERS} characters.", field="Idempotency-Key")
-    return Idempotency(key, fingerprint(body), dependencies().config.idempotency_hours * HOUR_SECONDS)
+    return Idempotency(key, fingerprint(body), dependencies.settings.idempotency_hours * HOUR_SECONDS)
 
 
 def check_webhook(url: str, *, field: str) -> None:
     """Raise InvalidRequest, naming the field, for a URL that webhooks may not reach."""
     try:
-        check_url(url, dependencies().policy)
+        check_url(url, dependencies.policy)
     except Refused as error:
         raise InvalidRequest(str(error), field=field) from None

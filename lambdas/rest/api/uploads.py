@@ -13,10 +13,10 @@ from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Path
 
 from core import events, ids
+from core.dependencies import dependencies
 from core.errors import InvalidRequest, NotFound, PayloadTooLarge
 from core.http import answer, caller, root_url
 from core.models import CompleteRequest, MultipartUpload, SentPart, Upload, Uploaded, UploadRequest
-from rest.api.dependencies import dependencies
 from rest.api.parts import MISSING, Ticket, part_sizes
 
 router = Router()
@@ -32,7 +32,7 @@ UploadId = Annotated[str, Path(description="The `upload_id` that POST /uploads a
 )
 def create(request: UploadRequest) -> Response[Upload | MultipartUpload]:
     owner = caller(router, "jobs:write")
-    limit = dependencies().config.max_upload_bytes
+    limit = dependencies.settings.max_upload_bytes
     if request.size > limit:
         message = f"The file has {request.size} bytes, and {limit} is the limit. Split it."
         raise PayloadTooLarge(message, field="size")
@@ -49,8 +49,8 @@ def complete(upload_id: UploadId, request: CompleteRequest) -> Response[Uploaded
     """Again is the same as once. The file can be submitted from then on, by its `s3_key`."""
     ticket = Ticket.read(upload_id, owner=caller(router, "jobs:write"))
     etags = _etags(request.parts, len(part_sizes(ticket.size)))
-    dependencies().blobs.join_parts(ticket.key, ticket.s3_id, etags)
-    found = dependencies().blobs.head(ticket.key)
+    dependencies.blobs.join_parts(ticket.key, ticket.s3_id, etags)
+    found = dependencies.blobs.head(ticket.key)
     if found is None:
         raise NotFound(MISSING)
     size, etag = found
@@ -66,12 +66,12 @@ def complete(upload_id: UploadId, request: CompleteRequest) -> Response[Uploaded
 def abort(upload_id: UploadId) -> Response[Any]:
     """What was sent of it is removed, but a file that is complete stays. Again is the same as once."""
     ticket = Ticket.read(upload_id, owner=caller(router, "jobs:write"))
-    dependencies().blobs.drop_parts(ticket.key, ticket.s3_id)
+    dependencies.blobs.drop_parts(ticket.key, ticket.s3_id)
     return Response(status_code=204, content_type="application/json", body="")
 
 
 def _whole(key: str, request: UploadRequest) -> dict[str, Any]:
-    url = dependencies().blobs.presign_put(
+    url = dependencies.blobs.presign_put(
         key, content_type=request.content_type, size=request.size, seconds=EXPIRES_SECONDS
     )
     headers = {"Content-Type": request.content_type, "If-None-Match": "*"}
@@ -79,7 +79,7 @@ def _whole(key: str, request: UploadRequest) -> dict[str, Any]:
 
 
 def _in_parts(key: str, request: UploadRequest) -> dict[str, Any]:
-    blobs, sizes = dependencies().blobs, part_sizes(request.size)
+    blobs, sizes = dependencies.blobs, part_sizes(request.size)
     s3_id = blobs.begin_parts(key, content_type=request.content_type)
     upload_id = str(Ticket(s3_id, key, request.size))
     place = f"{root_url(router)}/uploads/{upload_id}"

@@ -11,12 +11,13 @@ from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Body, Path, Query
 
 from core import ids
+from core.dependencies import dependencies
 from core.errors import Conflict, InvalidRequest, NotFound
 from core.events import timestamp
 from core.http import answer, caller, root_url
 from core.models import JobAccepted, ReplayMode
 from core.webhooks import views
-from core.webhooks.deliveries.store import lane
+from core.webhooks.deliveries.store import destination_of
 from core.webhooks.endpoints.store import DEFAULT, Endpoint
 from core.webhooks.models import (
     OwnerEvents,
@@ -32,7 +33,6 @@ from core.webhooks.models import (
     Window,
 )
 from rest.api import endpoints
-from rest.api.dependencies import dependencies
 from rest.api.jobs import ACCEPTED, IdempotencyKey, answer_accepted
 from rest.api.submission import submit_replay
 
@@ -59,7 +59,7 @@ def create(request: WebhookRequest) -> Response[WebhookWithSecret]:
 @router.get("/webhooks", tags=["webhooks"], summary="Your endpoints, oldest first")
 def page() -> Response[WebhookList]:
     owner = caller(router, "webhooks:read")
-    found = sorted(dependencies().endpoints.of(owner), key=lambda endpoint: endpoint.created_at)
+    found = sorted(dependencies.endpoints.of(owner), key=lambda endpoint: endpoint.created_at)
     return answer({"webhooks": _views(owner, found)})
 
 
@@ -71,7 +71,7 @@ def events(
     owner = caller(router, "webhooks:read")
     if cursor is not None and not ids.is_id("evt", cursor):
         raise InvalidRequest("This is not a cursor of an earlier page.", field="cursor")
-    bodies, following = dependencies().owner_log.page(owner, cursor=cursor, limit=limit)
+    bodies, following = dependencies.owner_log.page(owner, cursor=cursor, limit=limit)
     return answer({"events": [json.loads(body) for body in bodies], "cursor": following})
 
 
@@ -187,7 +187,7 @@ def _enabled(endpoint: Endpoint) -> Endpoint:
 
 
 def _find(webhook_id: str, scope: str) -> Endpoint:
-    return dependencies().endpoints.get(caller(router, scope), webhook_id)
+    return dependencies.endpoints.get(caller(router, scope), webhook_id)
 
 
 def _view(endpoint: Endpoint) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _view(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _views(owner: str, found: list[Endpoint]) -> list[dict[str, Any]]:
-    lanes = {e.endpoint_id: lane(e.endpoint_id, None) for e in found if e.endpoint_id != DEFAULT}
-    health = dependencies().health.many(owner, list(lanes.values()))
+    destinations = {e.endpoint_id: destination_of(e.endpoint_id, None) for e in found if e.endpoint_id != DEFAULT}
+    health = dependencies.health.many(owner, list(destinations.values()))
     root, now = root_url(router), time.time()
-    return [views.webhook(e, health.get(lanes.get(e.endpoint_id, "")), root=root, now=now) for e in found]
+    return [views.webhook(e, health.get(destinations.get(e.endpoint_id, "")), root=root, now=now) for e in found]

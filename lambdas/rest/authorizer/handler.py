@@ -5,28 +5,16 @@ API Gateway keeps the answer for some minutes, so it allows the whole stage; fun
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from typing import Any
 
-from core.auth import Key, KeyStore
-from core.aws import clients, settings
-
-
-@dataclass(frozen=True)
-class Settings:
-    keys_table: str
-
-
-@functools.cache
-def key_store() -> KeyStore:
-    return KeyStore(clients.dynamodb(), settings.load(Settings).keys_table)
+from core.auth import Key
+from core.dependencies import dependencies
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    key = key_store().authenticate(token.strip() if scheme.lower() == "bearer" else "")
+    key = dependencies.keys.authenticate(token.strip() if scheme.lower() == "bearer" else "")
     if key is None:
         raise Exception("Unauthorized")  # the exact text that API Gateway turns into a 401
     return _allow(key, event["methodArn"])

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from core.aws.batch import BatchResponse, Record, process
+from core.dependencies import dependencies
 from core.errors import NotFound
 from core.events import Event
 from core.jobs import Job
@@ -13,7 +14,6 @@ from core.log import logger
 from core.webhooks.deliveries.store import Delivery
 from core.webhooks.endpoints.store import Endpoint
 from webhooks.dispatch import replay
-from webhooks.dispatch.dependencies import dependencies
 from webhooks.dispatch.order import deliver_in_order
 from webhooks.dispatch.outbox import deliver, deliver_to_job, queue, wants
 
@@ -33,7 +33,7 @@ def handle(record: Record) -> None:
         return
     event = _event(payload, record, job)
     if job and event.final_status == "completed":
-        dependencies().jobs.learn(job)
+        dependencies.jobs.record_duration(job)
     # A redelivered event finds its deliveries, and queues again those that still wait for a first attempt.
     queue(announce(event, job))
 
@@ -42,7 +42,7 @@ def _job(payload: dict[str, Any]) -> Job | None:
     if "job_id" not in payload:
         return None
     try:
-        return dependencies().jobs.get(payload["job_id"])
+        return dependencies.jobs.get(payload["job_id"])
     except NotFound:
         logger.warning("job has expired", job_id=payload["job_id"])
         return None
@@ -77,7 +77,7 @@ def announce(event: Event, job: Job | None) -> list[Delivery]:
     ready = []
     if job and job.webhook_url and is_wanted(event, job):
         ready.append(deliver_to_job(event, job))
-    for endpoint in dependencies().endpoints.of(event.owner):
+    for endpoint in dependencies.endpoints.of(event.owner):
         if wants(endpoint, event) and not is_about(event, endpoint):
             ready += deliver_in_order(event, endpoint) if endpoint.ordered else [deliver(event, endpoint)]
     return ready
@@ -85,7 +85,7 @@ def announce(event: Event, job: Job | None) -> list[Delivery]:
 
 def ping(event: Event) -> list[Delivery]:
     """To the endpoint that is tested and to no other, once, whatever its state."""
-    endpoint = dependencies().endpoints.find(event.owner, event.payload["endpoint_id"])
+    endpoint = dependencies.endpoints.find(event.owner, event.payload["endpoint_id"])
     return [deliver(event, endpoint, single=True)] if endpoint else []
 
 

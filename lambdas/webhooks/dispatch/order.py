@@ -5,10 +5,10 @@ The price: one more read of the job's log and one more write per delivery, and o
 
 from __future__ import annotations
 
+from core.dependencies import dependencies
 from core.events import Event
 from core.webhooks.deliveries.store import Delivery, delivery_id
 from core.webhooks.endpoints.store import Endpoint
-from webhooks.dispatch.dependencies import dependencies
 from webhooks.dispatch.outbox import deliver, wants
 
 
@@ -33,7 +33,7 @@ def deliver_in_order(event: Event, endpoint: Endpoint) -> list[Delivery]:
 def _unwritten(event: Event, endpoint: Endpoint) -> list[Event]:
     """This event, and before it those that the endpoint wants and has no delivery of, oldest first."""
     chain = [event]
-    while (earlier := _predecessor(chain[0], endpoint)) and not dependencies().deliveries.get(
+    while (earlier := _predecessor(chain[0], endpoint)) and not dependencies.deliveries.get(
         delivery_id(earlier.event_id, endpoint.endpoint_id)
     ):
         chain.insert(0, earlier)
@@ -44,7 +44,7 @@ def _predecessor(event: Event, endpoint: Endpoint) -> Event | None:
     """The last event before this one that the endpoint wants, of those that happened since it exists."""
     if event.job_id is None or event.sequence is None:
         return None
-    for earlier in dependencies().jobs.events_before(event.job_id, event.sequence):
+    for earlier in dependencies.jobs.events_before(event.job_id, event.sequence):
         if earlier.timestamp < endpoint.created_at:
             return None
         if wants(endpoint, earlier):
@@ -54,4 +54,4 @@ def _predecessor(event: Event, endpoint: Endpoint) -> Event | None:
 
 def waits(delivery: Delivery) -> bool:
     """Have the one before it wake it when that ends; False where there is none, or none to wait for."""
-    return delivery.follows is not None and dependencies().deliveries.link(delivery.follows, delivery.delivery_id)
+    return delivery.follows is not None and dependencies.deliveries.link(delivery.follows, delivery.delivery_id)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from core.dependencies import DAY_SECONDS, dependencies
 from core.events import Event
 from core.jobs import Job
 from core.webhooks.deliveries import formats
@@ -13,7 +14,7 @@ from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import Delivery, draft
 from core.webhooks.endpoints import patterns
 from core.webhooks.endpoints.store import DEFAULT, Endpoint
-from webhooks.dispatch.dependencies import DAY_SECONDS, dependencies
+from kinds.registry import KINDS
 
 
 def wants(endpoint: Endpoint, event: Event, *, names: Sequence[str] = ()) -> bool:
@@ -30,7 +31,7 @@ def deliver(event: Event, endpoint: Endpoint, **facts: Any) -> Delivery:
     """
     if not endpoint.enabled and not facts.get("single"):
         facts |= {"status": "discarded", "reason": "disabled"}
-    kind = dependencies().kinds.get(event.kind)
+    kind = KINDS.get(event.kind)
     body = formats.render(endpoint.format, event.body, owner=event.owner, kind=kind)
     return _write(event, endpoint.endpoint_id, format=endpoint.format, body=body, **facts)
 
@@ -42,7 +43,7 @@ def deliver_to_job(event: Event, job: Job) -> Delivery:
 
 
 def _write(event: Event, endpoint_id: str, **facts: Any) -> Delivery:
-    return dependencies().deliveries.create(
+    return dependencies.deliveries.create(
         draft(
             event_id=event.event_id,
             event=event.name,
@@ -51,7 +52,7 @@ def _write(event: Event, endpoint_id: str, **facts: Any) -> Delivery:
             sequence=event.sequence,
             endpoint_id=endpoint_id,
             now=time.time(),
-            retention_seconds=dependencies().config.delivery_retention_days * DAY_SECONDS,
+            retention_seconds=dependencies.settings.delivery_retention_days * DAY_SECONDS,
             **facts,
         )
     )
@@ -59,6 +60,6 @@ def _write(event: Event, endpoint_id: str, **facts: Any) -> Delivery:
 
 def queue(ready: Iterable[Delivery]) -> None:
     """Ask for the first attempt of each that still waits for it."""
-    dependencies().queue.send_all(
+    dependencies.webhooks_queue.send_all(
         Message.of(delivery) for delivery in ready if delivery.status == "pending" and delivery.attempts == 0
     )

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from core import ids, jobs
+from core.dependencies import MINUTE_SECONDS, dependencies
 from core.errors import JobClosed, NotFound
 from core.events import Event
 from core.jobs import Job
@@ -24,7 +25,6 @@ from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import Delivery, id_of
 from core.webhooks.endpoints.store import Endpoint
 from kinds.replay.kind import REPLAY
-from webhooks.dispatch.dependencies import MINUTE_SECONDS, dependencies
 from webhooks.dispatch.order import waits
 from webhooks.dispatch.outbox import deliver, wants
 
@@ -37,18 +37,18 @@ MARGIN_SECONDS = 3600  # how late beyond its deadline a job may end
 def go_on(job_id: str) -> None:
     """Do the next slice of a replay."""
     try:
-        job = dependencies().jobs.get(job_id)
+        job = dependencies.jobs.get(job_id)
         if job.status == "queued":
-            job = dependencies().jobs.apply(job_id, jobs.begin(REPLAY, stage="send", lease=job_id))
+            job = dependencies.jobs.apply(job_id, jobs.begin(REPLAY, stage="send", lease=job_id))
     except NotFound:
         logger.warning("job has expired", job_id=job_id)
         return
     if job.is_final:
         return
-    endpoint = dependencies().endpoints.find(job.owner, job.subject["webhook_id"])
+    endpoint = dependencies.endpoints.find(job.owner, job.subject["webhook_id"])
     if endpoint is None:
         message = "The endpoint was deleted."
-        dependencies().jobs.apply(job_id, jobs.fail(code="not_found", message=message))
+        dependencies.jobs.apply(job_id, jobs.fail(code="not_found", message=message))
         return
     try:
         _slice(job, endpoint)
@@ -58,28 +58,28 @@ def go_on(job_id: str) -> None:
 
 def _slice(job: Job, endpoint: Endpoint) -> None:
     work = WORK[job.input["mode"]]
-    progress = dependencies().jobs.load_progress(job.job_id)
+    progress = dependencies.jobs.load_progress(job.job_id)
     done, total, was = progress or (0, work.count(job), None)
     cursor = Cursor.read(was)
     if not cursor.ended:
         sent, examined, place = work.slice(job, endpoint, cursor.place)
         cursor = Cursor(sent=cursor.sent + sent, place=place, ended=examined < SLICE)
         done += examined
-        saved = dependencies().jobs.save_progress(
+        saved = dependencies.jobs.save_progress(
             job, done=done, total=max(total, done), cursor=cursor.text, was=was
         )
         if not saved:  # another worker was faster, and goes on
             return
     if cursor.ended:
         result = {"sent": cursor.sent}
-        dependencies().jobs.apply(job.job_id, jobs.complete(REPLAY, lease=job.job_id, result=result))
+        dependencies.jobs.apply(job.job_id, jobs.complete(REPLAY, lease=job.job_id, result=result))
     else:
         _continue(job)
 
 
 def _continue(job: Job) -> None:
-    dependencies().sqs.send_message(
-        QueueUrl=dependencies().config.notify_queue_url,
+    dependencies.sqs.send_message(
+        QueueUrl=dependencies.settings.notify_queue_url,
         MessageBody=json.dumps({"event": CONTINUED, "job_id": job.job_id}),
         MessageGroupId=job.owner,
     )
@@ -107,7 +107,7 @@ class Recover:
 
     def count(self, job: Job) -> int:
         return sum(
-            dependencies().deliveries.count_unsent(job.owner, job.subject["webhook_id"], status, **_span(job))
+            dependencies.deliveries.count_unsent(job.owner, job.subject["webhook_id"], status, **_span(job))
             for status in job.input["statuses"]
         )
 
@@ -118,7 +118,7 @@ class Recover:
         examined = 0
         for current in statuses[statuses.index(status) if status else 0 :]:
             low = after if current == status else ""
-            entries = dependencies().deliveries.unsent(
+            entries = dependencies.deliveries.unsent(
                 job.owner, endpoint.endpoint_id, current, after=low, limit=SLICE - examined, **_span(job)
             )
             for entry in entries:
@@ -131,10 +131,10 @@ class Recover:
 
 def _requeue(entry: dict[str, Any], job: Job, *, status: str) -> Iterator[Found]:
     """Where order matters, it waits for the one before it, if that is on its way again. A test is over."""
-    delivery = dependencies().deliveries.get(id_of(entry))
+    delivery = dependencies.deliveries.get(id_of(entry))
     if delivery is None or delivery.single:
         return
-    again = dependencies().deliveries.requeue(
+    again = dependencies.deliveries.requeue(
         delivery, replay=job.job_id, follows=delivery.follows, statuses=(status,)
     )
     if again:
@@ -145,13 +145,13 @@ class Replay:
     """Events that the endpoint wants, job by job, whether or not they were ever sent to it."""
 
     def count(self, job: Job) -> int:
-        return dependencies().jobs.count(job.owner, **_jobs_span(job))
+        return dependencies.jobs.count(job.owner, **_jobs_span(job))
 
     def slice(self, job: Job, endpoint: Endpoint, place: str) -> tuple[int, int, str]:
         span = _jobs_span(job)
         found: list[Found] = []
         examined = 0
-        past_jobs = dependencies().jobs.oldest_first(job.owner, **span | ({"after": place} if place else {}))
+        past_jobs = dependencies.jobs.oldest_first(job.owner, **span | ({"after": place} if place else {}))
         for past in islice(past_jobs, SLICE):
             found += _again(past, job, endpoint)
             examined, place = examined + 1, past.job_id
@@ -164,7 +164,7 @@ def _again(past: Job, job: Job, endpoint: Endpoint) -> Iterator[Found]:
     Done again after a death it is the same, so that the chain is whole.
     """
     former: Delivery | None = None
-    for event in dependencies().jobs.log(past.job_id):
+    for event in dependencies.jobs.log(past.job_id):
         if not _is_meant(event, job, endpoint):
             continue
         follows = former.delivery_id if former and endpoint.ordered else None
@@ -186,7 +186,7 @@ def _deliver_again(event: Event, job: Job, endpoint: Endpoint, follows: str | No
     delivery = deliver(event, endpoint, follows=follows, replay=job.job_id)
     if delivery.replay == job.job_id:
         return delivery
-    return dependencies().deliveries.requeue(delivery, replay=job.job_id, follows=follows) or delivery
+    return dependencies.deliveries.requeue(delivery, replay=job.job_id, follows=follows) or delivery
 
 
 def _is_due(delivery: Delivery) -> bool:
@@ -197,7 +197,7 @@ def _is_due(delivery: Delivery) -> bool:
 def _send(found: list[Found]) -> int:
     """Queue those whose turn it is; returns how many are sent, now or in turn."""
     ready = (delivery for delivery, waits in found if not waits and _is_due(delivery))
-    dependencies().queue.send_all(map(Message.of, ready))
+    dependencies.webhooks_queue.send_all(map(Message.of, ready))
     return len(found)
 
 
@@ -208,7 +208,7 @@ def _span(job: Job) -> dict[str, str]:
 def _jobs_span(job: Job) -> dict[str, str]:
     """Ids between which all jobs lie that can have logged something in the span."""
     since, until = (datetime.fromisoformat(job.input[name]).timestamp() for name in ("since", "until"))
-    earliest = since - dependencies().config.job_deadline_minutes * MINUTE_SECONDS - MARGIN_SECONDS
+    earliest = since - dependencies.settings.job_deadline_minutes * MINUTE_SECONDS - MARGIN_SECONDS
     return {"after": ids.floor("job", max(0, earliest)), "before": ids.floor("job", until)}
 
 

@@ -11,20 +11,17 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from core import events
-from core.aws import clients, settings
-from core.aws.batch import bury, carrying_on
-from core.jobs import JobStore
+from core.aws.batch import drain, log_and_continue
+from core.dependencies import dependencies
 from core.log import logger
 from core.webhooks.deliveries import schedule
-from core.webhooks.deliveries.after_attempt import Aftermath
-from core.webhooks.deliveries.queue import Message, WebhooksQueue
-from core.webhooks.deliveries.store import DUE_SHARDS, Attempt, DeliveryStore
-from core.webhooks.endpoints.health import Health, HealthStore
+from core.webhooks.deliveries.health import Health
+from core.webhooks.deliveries.queue import Message
+from core.webhooks.deliveries.store import DUE_SHARDS, Attempt
 
 WORKERS = 8
 PAGE = 100
@@ -33,68 +30,33 @@ SECONDS = 45  # of the minute until the next run: what is left over is woken the
 FAILED_HERE = "Sending failed on our side."
 
 
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    deliveries_table: str
-    webhooks_queue_url: str
-    webhooks_dlq_url: str
-    webhook_schedule_seconds: tuple[int, ...]
-    webhook_circuit_failures: int
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    deliveries: DeliveryStore
-    health: HealthStore
-    queue: WebhooksQueue
-    aftermath: Aftermath
-    sqs: Any
-    config: Settings
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config, dynamodb, sqs = settings.load(Settings), clients.dynamodb(), clients.client("sqs")
-    deliveries = DeliveryStore(dynamodb, config.deliveries_table)
-    queue = WebhooksQueue(sqs, config.webhooks_queue_url)
-    return Dependencies(
-        deliveries,
-        HealthStore(dynamodb, config.deliveries_table, failures_to_open=config.webhook_circuit_failures),
-        queue,
-        Aftermath(JobStore(dynamodb, config.jobs_table), deliveries, queue),
-        sqs,
-        config,
-    )
-
-
 def handler(event: dict[str, Any], context: Any) -> None:
     until = time.monotonic() + SECONDS
-    with carrying_on(step="dead letters"):
-        bury(dependencies().sqs, dependencies().config.webhooks_dlq_url, never_sent)
-    with carrying_on(step="circuits"):
+    with log_and_continue(step="dead letters"):
+        drain(dependencies.sqs, dependencies.settings.webhooks_dlq_url, never_sent)
+    with log_and_continue(step="circuits"):
         look_at_circuits(until - SECONDS / 2)
     shards = random.sample(range(DUE_SHARDS), DUE_SHARDS)  # so that a backlog in some starves no others for long
     with ThreadPoolExecutor(WORKERS) as pool:
-        woken = sum(pool.map(functools.partial(wake_shard, until=until), shards))
+        woken = sum(pool.map(functools.partial(queue_due, until=until), shards))
     if woken:
         logger.info("deliveries woken", count=woken)
 
 
 def look_at_circuits(until: float) -> None:
     """Those that have waited longest come first, so what is left over comes next time."""
-    for health in dependencies().health.due_circuits():
-        with carrying_on(lane=health.lane):
+    for health in dependencies.health.due_circuits():
+        with log_and_continue(destination=health.destination):
             look_at(health, until)
         if time.monotonic() > until:
             return
 
 
-def wake_shard(shard: int, *, until: float) -> int:
+def queue_due(shard: int, *, until: float) -> int:
     """Queue what is due; returns how many."""
     woken = 0
-    with carrying_on(shard=str(shard)):
-        for entries in pages(dependencies().deliveries.due(shard)):
+    with log_and_continue(shard=str(shard)):
+        for entries in pages(dependencies.deliveries.due(shard)):
             woken += wake(entries)
             if time.monotonic() > until:
                 break
@@ -109,8 +71,10 @@ def pages(entries: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, An
 
 def wake(entries: Iterable[Mapping[str, Any]], **facts: Any) -> int:
     """Queue the deliveries of these index entries that still stand there; returns how many."""
-    woken = [delivery for delivery in map(dependencies().deliveries.wake, entries) if delivery]
-    dependencies().queue.send_all(Message.of(delivery, follows=delivery.follows, **facts) for delivery in woken)
+    woken = [delivery for delivery in map(dependencies.deliveries.wake, entries) if delivery]
+    dependencies.webhooks_queue.send_all(
+        Message.of(delivery, follows=delivery.follows, **facts) for delivery in woken
+    )
     return len(woken)
 
 
@@ -123,15 +87,15 @@ def look_at(health: Health, until: float) -> None:
         give_up_the_oldest(health)
         probe(health)
     else:
-        let_go(health, until)
+        release(health, until)
 
 
 def probe(health: Health) -> None:
     """Send the oldest that is held, to see whether the receiver works again."""
-    entries = dependencies().deliveries.held(health.owner, health.lane, limit=CANDIDATES)
+    entries = dependencies.deliveries.held(health.owner, health.destination, limit=CANDIDATES)
     if not entries:
-        dependencies().health.half_open(health)
-    elif dependencies().health.begin_probe(health):
+        dependencies.health.half_open(health)
+    elif dependencies.health.begin_probe(health):
         # an entry may be out of date: the first that is not will do
         any(wake([entry], probe=True) for entry in entries)
 
@@ -139,17 +103,17 @@ def probe(health: Health) -> None:
 def give_up_the_oldest(health: Health) -> None:
     """What has waited longer than its attempts would have taken: the sender ends it, as it is with the sender to
     judge the endpoint by it."""
-    span = schedule.span(dependencies().config.webhook_schedule_seconds)
+    span = schedule.span(dependencies.settings.webhook_schedule_seconds)
     long_ago = events.timestamp(time.time() - span)
-    wake(dependencies().deliveries.held(health.owner, health.lane, until=long_ago, limit=PAGE))
+    wake(dependencies.deliveries.held(health.owner, health.destination, until=long_ago, limit=PAGE))
 
 
-def let_go(health: Health, until: float) -> None:
-    while entries := dependencies().deliveries.held(health.owner, health.lane, limit=PAGE):
+def release(health: Health, until: float) -> None:
+    while entries := dependencies.deliveries.held(health.owner, health.destination, limit=PAGE):
         if not wake(entries) or time.monotonic() > until:
             return
     if time.time() > health.drained_at:
-        dependencies().health.close(health)
+        dependencies.health.close(health)
 
 
 # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,7 +122,7 @@ def let_go(health: Health, until: float) -> None:
 def never_sent(body: str) -> bool:
     """A sender that failed each time counts as one failed attempt, on our side: the schedule goes on."""
     message = Message.parse(body)
-    deliveries = dependencies().deliveries
+    deliveries = dependencies.deliveries
     claimed = deliveries.claim(message.delivery_id, attempts=message.attempts, manual=message.manual)
     if claimed is None:
         delivery = deliveries.get(message.delivery_id)
@@ -174,11 +138,11 @@ def never_sent(body: str) -> bool:
     recorded = deliveries.record(claimed, attempt, wait=next_wait(claimed.tries + 1))
     logger.error("webhook could not be sent", delivery_id=claimed.delivery_id, attempts=attempt.number)
     if recorded:
-        dependencies().aftermath.follow_up(recorded)
+        dependencies.after_attempt.follow_up(recorded)
     return True
 
 
 def next_wait(tries: int) -> int | None:
     return schedule.next_wait(
-        dependencies().config.webhook_schedule_seconds, tries, status=None, retry_after=None, now=time.time()
+        dependencies.settings.webhook_schedule_seconds, tries, status=None, retry_after=None, now=time.time()
     )

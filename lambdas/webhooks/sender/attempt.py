@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from core import events
+from core.dependencies import dependencies
 from core.errors import DeliveryError, Refused
 from core.webhooks.deliveries import schedule
 from core.webhooks.deliveries.formats import content_type
@@ -15,21 +16,20 @@ from core.webhooks.deliveries.store import Attempt, Delivery
 from core.webhooks.endpoints.headers import MASK
 from core.webhooks.endpoints.store import Endpoint
 from core.webhooks.transport import client, signing
-from webhooks.sender.dependencies import dependencies
-from webhooks.sender.destinations import Target
+from webhooks.sender.destinations import Destination
 
 USER_AGENT = "Recado-Webhooks/1"
 GONE = 410
 
 
-def make_attempt(delivery: Delivery, endpoint: Endpoint, target: Target, *, trigger: str) -> Attempt:
+def make_attempt(delivery: Delivery, endpoint: Endpoint, destination: Destination, *, trigger: str) -> Attempt:
     """Send the stored bytes, signed afresh: the id stays the same over all attempts, the timestamp does not."""
     started, at = time.monotonic(), time.time()
     url, body = delivery.url or endpoint.url or "", delivery.body.encode()
     sent: dict[str, str] = {}
     try:
-        sent = _headers(delivery, target, body, timestamp=int(at))
-        outcome = _post(url, delivery, endpoint, target.headers | sent, body)
+        sent = _headers(delivery, destination, body, timestamp=int(at))
+        outcome = _post(url, delivery, endpoint, destination.headers | sent, body)
     except DeliveryError as error:
         outcome = {"error": error.error_class, "message": str(error)}
     except Refused as error:
@@ -42,13 +42,13 @@ def make_attempt(delivery: Delivery, endpoint: Endpoint, target: Target, *, trig
         trigger=trigger,
         url=url,
         duration_ms=round(1000 * (time.monotonic() - started)),
-        request_headers=dict.fromkeys(target.headers, MASK) | sent,
+        request_headers=dict.fromkeys(destination.headers, MASK) | sent,
         **outcome,
     )
 
 
-def _headers(delivery: Delivery, target: Target, body: bytes, *, timestamp: int) -> dict[str, str]:
-    signatures = signing.sign(target.secrets, event_id=delivery.event_id, timestamp=timestamp, body=body)
+def _headers(delivery: Delivery, destination: Destination, body: bytes, *, timestamp: int) -> dict[str, str]:
+    signatures = signing.sign(destination.secrets, event_id=delivery.event_id, timestamp=timestamp, body=body)
     return {"content-type": content_type(delivery.format), "user-agent": USER_AGENT, **signatures}
 
 
@@ -59,10 +59,10 @@ def _post(
         url,
         body=body,
         headers=headers,
-        policy=dependencies().policy,
-        deadline_seconds=dependencies().config.webhook_timeout_seconds,
-        connections=dependencies().connections,
-        reuse_key=(delivery.owner, delivery.lane, endpoint.version),
+        policy=dependencies.policy,
+        deadline_seconds=dependencies.settings.webhook_timeout_seconds,
+        connections=dependencies.connection_pool,
+        reuse_key=(delivery.owner, delivery.destination, endpoint.version),
     )
     succeeded = 200 <= answer.status < 300
     return {
@@ -95,7 +95,7 @@ def next_wait(claimed: Delivery, attempt: Attempt) -> int | None:
     if attempt.status == GONE:
         return None
     return schedule.next_wait(
-        dependencies().config.webhook_schedule_seconds,
+        dependencies.settings.webhook_schedule_seconds,
         claimed.tries + 1,
         status=attempt.status,
         retry_after=attempt.response_headers.get("retry-after"),

@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from core.aws.batch import BatchResponse, Failures, Record
+from core.dependencies import dependencies
 from core.log import logger
 from core.webhooks.deliveries.bulk import Recording
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import Attempt, Delivery
 from core.webhooks.endpoints.store import Endpoint
 from webhooks.sender.attempt import make_attempt, next_wait
-from webhooks.sender.dependencies import dependencies
-from webhooks.sender.destinations import Lane, Target
+from webhooks.sender.destinations import Destination, DestinationKey
 
 PATIENCE_SECONDS = 0.004  # after which threads that have finished no more than one attempt each count as waiting
 SLOW_SECONDS = 0.5
@@ -31,24 +31,24 @@ FLUSH_SECONDS = 0.05  # how long what is done waits for what takes longer, to be
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class Candidate:
     """A message, and where it leads."""
 
     record: Record
     message: Message
     endpoint: Endpoint
-    target: Target
+    destination: Destination
 
 
-Claimed = tuple[Prospect, Delivery]
+Claimed = tuple[Candidate, Delivery]
 Made = tuple[Claimed, Future[Attempt]]
 Alone = Callable[[Record], None]
-Conclude = Callable[[Prospect, Delivery, Attempt], None]
+Conclude = Callable[[Candidate, Delivery, Attempt], None]
 
 
 def send_together(
     records: Sequence[Record],
-    targets: dict[Lane, Target],
+    destinations: dict[DestinationKey, Destination],
     *,
     threads: Executor,
     alone: Alone,
@@ -65,8 +65,8 @@ def send_together(
         with failures.of(record):
             alone(record)
 
-    claimed, begun = claim(simple(records, targets)), time.monotonic()
-    grouped = {prospect.record["messageId"] for prospect, _ in claimed}
+    claimed, begun = claim(simple(records, destinations)), time.monotonic()
+    grouped = {candidate.record["messageId"] for candidate, _ in claimed}
     singly = [threads.submit(one, record) for record in records if record["messageId"] not in grouped]
     for made in side_by_side(threads, claimed):
         write_down(made, failures, conclude)
@@ -77,34 +77,40 @@ def send_together(
     return failures.answer
 
 
-def simple(records: Iterable[Record], targets: dict[Lane, Target]) -> dict[str, Prospect]:
+def simple(records: Iterable[Record], destinations: dict[DestinationKey, Destination]) -> dict[str, Candidate]:
     """By delivery: the messages that nothing stands in the way of, so that they need no look of their own."""
-    found: dict[str, Prospect] = {}
+    found: dict[str, Candidate] = {}
     for record in records:
-        prospect = _prospect(record, targets)
-        if prospect:
-            found.setdefault(prospect.message.delivery_id, prospect)
+        candidate = _prospect(record, destinations)
+        if candidate:
+            found.setdefault(candidate.message.delivery_id, candidate)
     return found
 
 
-def _prospect(record: Record, targets: dict[Lane, Target]) -> Prospect | None:
+def _prospect(record: Record, destinations: dict[DestinationKey, Destination]) -> Candidate | None:
     try:
         message = Message.parse(record["body"])
     except (ValueError, TypeError):
         return None
-    target = targets[message.owner, message.lane]
-    endpoint = target.endpoint
-    if endpoint is None or not endpoint.enabled or endpoint.ordered or endpoint.rate_limit or target.unreadable:
+    destination = destinations[message.owner, message.destination]
+    endpoint = destination.endpoint
+    if (
+        endpoint is None
+        or not endpoint.enabled
+        or endpoint.ordered
+        or endpoint.rate_limit
+        or destination.unreadable
+    ):
         return None
-    if message.manual or message.follows or target.health.is_open:
+    if message.manual or message.follows or destination.health.is_open:
         return None
-    return Prospect(record, message, endpoint, target)
+    return Candidate(record, message, endpoint, destination)
 
 
-def claim(prospects: Mapping[str, Prospect]) -> list[Claimed]:
-    wanted = {identifier: prospect.message.attempts for identifier, prospect in prospects.items()}
-    taken = dependencies().bulk.claim_all(wanted)
-    return [(prospects[identifier], delivery) for identifier, delivery in taken.items()]
+def claim(candidates: Mapping[str, Candidate]) -> list[Claimed]:
+    wanted = {identifier: candidate.message.attempts for identifier, candidate in candidates.items()}
+    taken = dependencies.bulk.claim_all(wanted)
+    return [(candidates[identifier], delivery) for identifier, delivery in taken.items()]
 
 
 def side_by_side(threads: Executor, claimed: Sequence[Claimed]) -> Iterator[list[Made]]:
@@ -140,10 +146,10 @@ def side_by_side(threads: Executor, claimed: Sequence[Claimed]) -> Iterator[list
 
 
 def outcome_of(claimed: Claimed) -> Future[Attempt]:
-    prospect, delivery = claimed
+    candidate, delivery = claimed
     future = Future[Attempt]()
     try:
-        future.set_result(make_attempt(delivery, prospect.endpoint, prospect.target, trigger="automatic"))
+        future.set_result(make_attempt(delivery, candidate.endpoint, candidate.destination, trigger="automatic"))
     except BaseException as error:  # raised where the attempt is written down
         future.set_exception(error)
     return future
@@ -151,30 +157,30 @@ def outcome_of(claimed: Claimed) -> Future[Attempt]:
 
 def write_down(made: Sequence[Made], failures: Failures, conclude: Conclude) -> None:
     """In one batch; if that fails, one by one, so that no attempt goes unrecorded for another's sake."""
-    recordings: list[tuple[Prospect, Recording]] = []
-    for (prospect, delivery), future in made:
-        with failures.of(prospect.record):
+    recordings: list[tuple[Candidate, Recording]] = []
+    for (candidate, delivery), future in made:
+        with failures.of(candidate.record):
             attempt = future.result()
-            recordings.append((prospect, Recording(delivery, attempt, next_wait(delivery, attempt))))
+            recordings.append((candidate, Recording(delivery, attempt, next_wait(delivery, attempt))))
     written = recorded([recording for _, recording in recordings])
-    for (prospect, recording), known in zip(recordings, written, strict=True):
-        with failures.of(prospect.record):
+    for (candidate, recording), known in zip(recordings, written, strict=True):
+        with failures.of(candidate.record):
             done = known or record_alone(recording)
             if done:
-                conclude(prospect, done, recording.attempt)
+                conclude(candidate, done, recording.attempt)
 
 
 def recorded(recordings: Sequence[Recording]) -> Sequence[Delivery | None]:
     """The deliveries as they are then; None where it is not known whether the attempt is written down."""
     try:
-        return dependencies().bulk.record_all(recordings)
+        return dependencies.bulk.record_all(recordings)
     except Exception:
         logger.exception("attempts could not be written down together")
         return [None] * len(recordings)
 
 
 def record_alone(recording: Recording) -> Delivery | None:
-    done = dependencies().deliveries.record(recording.claimed, recording.attempt, wait=recording.wait)
+    done = dependencies.deliveries.record(recording.claimed, recording.attempt, wait=recording.wait)
     if done is None:
         logger.error("claim lost", delivery_id=recording.claimed.delivery_id)
     return done

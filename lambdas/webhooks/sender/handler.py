@@ -9,17 +9,17 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from core.aws.batch import BatchResponse, Record, carrying_on, process, receives
+from core.aws.batch import BatchResponse, Record, log_and_continue, process, receives
+from core.dependencies import dependencies
 from core.log import logger
+from core.webhooks.deliveries.health import AttemptOutcome
 from core.webhooks.deliveries.queue import Message, WebhooksQueue
 from core.webhooks.deliveries.store import Attempt, Delivery
-from core.webhooks.endpoints.health import Outcome
 from webhooks.sender.attempt import make_attempt, next_wait
-from webhooks.sender.deferral import stands_back
-from webhooks.sender.dependencies import dependencies
-from webhooks.sender.destinations import Lane, Target, look_up
-from webhooks.sender.endpoint_disabling import judge, settle
-from webhooks.sender.group import Prospect, send_together
+from webhooks.sender.deferral import is_deferred
+from webhooks.sender.destinations import Destination, DestinationKey, look_up
+from webhooks.sender.endpoint_disabling import judge, record_health
+from webhooks.sender.group import Candidate, send_together
 
 BATCH = 10  # as many as SQS hands out at once; all are sent at once, so a slow receiver holds up nobody else's
 GROUP = 50  # records are written 25 at a time
@@ -65,8 +65,8 @@ class Drains:
     def _drain(self) -> None:
         """What fails comes again by itself."""
         relieve = functools.cache(self.begin)  # once
-        queue = dependencies().queue
-        with carrying_on():
+        queue = dependencies.webhooks_queue
+        with log_and_continue():
             while time.monotonic() < self._until and (records := take(queue, GROUP)):
                 failed = {
                     failure["itemIdentifier"]
@@ -88,15 +88,17 @@ def send(
     records: Sequence[Record], threads: Executor | None = None, relieve: Callable[[], None] = lambda: None
 ) -> BatchResponse:
     """Together where there are threads for that. `relieve` is called while a receiver takes its time."""
-    targets = look_up(readable(records))
-    alone = functools.partial(handle, targets=targets)
+    destinations = look_up(readable(records))
+    alone = functools.partial(handle, destinations=destinations)
     if threads is None:
         answer = process({"Records": records}, alone, workers=BATCH)
     else:
-        answer = send_together(records, targets, threads=threads, alone=alone, conclude=conclude, relieve=relieve)
-    for lane, target in targets.items():
-        if target.outcomes:
-            settle(lane, target)
+        answer = send_together(
+            records, destinations, threads=threads, alone=alone, conclude=conclude, relieve=relieve
+        )
+    for key, destination in destinations.items():
+        if destination.outcomes:
+            record_health(key, destination)
     return answer
 
 
@@ -107,57 +109,55 @@ def readable(records: Iterable[Record]) -> Iterator[Message]:
             yield Message.parse(record["body"])
 
 
-def handle(record: Record, *, targets: dict[Lane, Target]) -> None:
+def handle(record: Record, *, destinations: dict[DestinationKey, Destination]) -> None:
     """One message by itself."""
     message = Message.parse(record["body"])
-    target = targets[message.owner, message.lane]
-    if stands_back(message, target):
+    destination = destinations[message.owner, message.destination]
+    if is_deferred(message, destination):
         return
-    claimed = dependencies().deliveries.claim(
-        message.delivery_id, attempts=message.attempts, manual=message.manual
-    )
+    claimed = dependencies.deliveries.claim(message.delivery_id, attempts=message.attempts, manual=message.manual)
     if claimed is None:
-        look_again(record, message, target)
-    elif target.endpoint:
-        attempt_and_record(claimed, Prospect(record, message, target.endpoint, target))
+        look_again(record, message, destination)
+    elif destination.endpoint:
+        attempt_and_record(claimed, Candidate(record, message, destination.endpoint, destination))
 
 
-def look_again(record: Record, message: Message, target: Target) -> None:
+def look_again(record: Record, message: Message, destination: Destination) -> None:
     """What cannot be claimed is done, or in hand, or was left half done by a sender that died."""
-    delivery = dependencies().deliveries.get(message.delivery_id)
+    delivery = dependencies.deliveries.get(message.delivery_id)
     if delivery is None:
         return
     if delivery.attempts == message.attempts and delivery.lease_until > time.time():
         raise DeliveryInHand(delivery.delivery_id)
     if receives(record) > 1:
-        dependencies().aftermath.follow_up(delivery)
-        last, endpoint = delivery.last_attempt, target.endpoint
+        dependencies.after_attempt.follow_up(delivery)
+        last, endpoint = delivery.last_attempt, destination.endpoint
         if last and endpoint and endpoint.updated_at <= last.at:
-            judge(delivery, endpoint, target, status=last.status)
+            judge(delivery, endpoint, destination, status=last.status)
 
 
-def attempt_and_record(claimed: Delivery, prospect: Prospect) -> None:
-    message, endpoint, target = prospect.message, prospect.endpoint, prospect.target
-    if target.unreadable:
-        raise target.unreadable
-    attempt = make_attempt(claimed, endpoint, target, trigger=_trigger(message))
-    recorded = dependencies().deliveries.record(
+def attempt_and_record(claimed: Delivery, candidate: Candidate) -> None:
+    message, endpoint, destination = candidate.message, candidate.endpoint, candidate.destination
+    if destination.unreadable:
+        raise destination.unreadable
+    attempt = make_attempt(claimed, endpoint, destination, trigger=_trigger(message))
+    recorded = dependencies.deliveries.record(
         claimed, attempt, wait=next_wait(claimed, attempt), chained=endpoint.ordered
     )
     if recorded is None:
         logger.error("claim lost", delivery_id=claimed.delivery_id)
         return
-    conclude(prospect, recorded, attempt)
+    conclude(candidate, recorded, attempt)
 
 
 def _trigger(message: Message) -> str:
     return "manual" if message.manual else "probe" if message.probe else "automatic"
 
 
-def conclude(prospect: Prospect, recorded: Delivery, attempt: Attempt) -> None:
+def conclude(candidate: Candidate, recorded: Delivery, attempt: Attempt) -> None:
     """What follows from an attempt that is written down."""
-    ended, probe = not recorded.is_open, prospect.message.probe
-    prospect.target.outcomes.append(Outcome(time.time(), attempt.succeeded, ended=ended, probe=probe))
+    ended, probe = not recorded.is_open, candidate.message.probe
+    candidate.destination.outcomes.append(AttemptOutcome(time.time(), attempt.succeeded, ended=ended, probe=probe))
     logger.info(
         "webhook attempt",
         delivery_id=recorded.delivery_id,
@@ -166,5 +166,5 @@ def conclude(prospect: Prospect, recorded: Delivery, attempt: Attempt) -> None:
         error_class=attempt.error,
         duration_ms=attempt.duration_ms,
     )
-    dependencies().aftermath.follow_up(recorded)
-    judge(recorded, prospect.endpoint, prospect.target, status=attempt.status)
+    dependencies.after_attempt.follow_up(recorded)
+    judge(recorded, candidate.endpoint, candidate.destination, status=attempt.status)

@@ -7,4 +7,4 @@ from stacks.kinds.base import KindConstruct
 
 class TallyConstruct(KindConstruct):
     def grant(self) -> None:
-        self.shared.storage.grant_objects(self.shared.start, delete=("inputs/",))
+        self.shared.storage.grant_objects(self.shared.start_job, delete=("inputs/",))

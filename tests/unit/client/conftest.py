@@ -1,4 +1,4 @@
-"""A service that is there for all tests of a module, and clients whose pauses are short."""
+"""The stub service and the stub of HTTP that several test modules use."""
 
 from __future__ import annotations
 
@@ -6,26 +6,51 @@ from collections.abc import Iterator
 
 import pytest
 
-from recado import _calls, _following
-from tests.unit.client.service import Service, payloads, running
+from recado import _io, _retry, _watcher
+from tests.unit.client.stub_http import Caller, StubHttp
+from tests.unit.client.stub_service import StubService, payloads, running
 
 
 @pytest.fixture(scope="module")
-def one_service() -> Iterator[Service]:
+def module_service() -> Iterator[StubService]:
     with running() as service:
         yield service
 
 
 @pytest.fixture
-def service(one_service: Service) -> Service:
-    """With a job that has run through: eight events."""
-    one_service.reset(payloads(8))
-    return one_service
+def service(module_service: StubService) -> StubService:
+    """With a completed job of eight events."""
+    module_service.reset(payloads(8))
+    return module_service
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between tries of some milliseconds, and sessions that may be as short."""
-    monkeypatch.setattr(_following, "GAP_SECONDS", 0.05)
-    monkeypatch.setattr(_calls, "BASE_SECONDS", 0.002)
-    monkeypatch.setattr(_calls, "CAP_SECONDS", 0.01)
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delays between retries take milliseconds, and so may sessions."""
+    monkeypatch.setattr(_watcher, "MIN_SESSION_SECONDS", 0.05)
+    monkeypatch.setattr(_retry, "BASE_SECONDS", 0.002)
+    monkeypatch.setattr(_retry, "CAP_SECONDS", 0.01)
+
+
+@pytest.fixture
+def http() -> StubHttp:
+    return StubHttp()
+
+
+@pytest.fixture(params=[False, True], ids=["blocking", "asyncio"])
+def call(request: pytest.FixtureRequest, http: StubHttp) -> Caller:
+    """Runs a function with each of the two clients."""
+    return Caller(http, asynchronous=request.param)
+
+
+@pytest.fixture
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The delays before retries, in seconds. None takes any time."""
+    slept: list[float] = []
+
+    async def sleep(_: object, seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(_io.BlockingIO, "sleep", sleep)
+    monkeypatch.setattr(_io.AsyncIO, "sleep", sleep)
+    return slept

@@ -1,4 +1,4 @@
-"""The client and the service, which import nothing of each other, mean the same."""
+"""The client agrees with the service, although neither imports the other."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from core import models as core
 from core.jobs import Kind, job
 from core.jobs.kind import ENVELOPE
 from core.webhooks import models as hooks
-from kinds import KINDS
 from kinds.document import models as documents
+from kinds.registry import KINDS
 from recado import _api, models
 from recado.models import JobEvent, Record
 from rest.api import openapi
-from tests.unit.client.test_client import CALLS
+from tests.unit.client.test_api import CALLS
 
 PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
     (models.JobStatus, core.JobStatus),
@@ -39,23 +39,23 @@ PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=lambda model: model.__name__)
-def test_fields_are_those_of_the_service(ours: type[Record], theirs: type[BaseModel]) -> None:
-    """What the client must find is always sent, and it knows no field that is never sent."""
+def test_fields_match_the_service(ours: type[Record], theirs: type[BaseModel]) -> None:
+    """The service always sends the fields that the client requires, and has all fields that the client knows."""
     always = {name for name, field in theirs.model_fields.items() if field.is_required()}
-    assert models._required(ours) <= always
-    assert set(models._kinds(ours)) - {"expected_completion"} <= set(theirs.model_fields)
+    assert models._required_fields(ours) <= always
+    assert set(models._field_types(ours)) - {"expected_completion"} <= set(theirs.model_fields)
 
 
-def test_a_delivery_is_a_summary_or_whole() -> None:
-    """A delivery in a list and a single one are read by the same class."""
+def test_deliveries_match_the_service() -> None:
+    """One class reads deliveries of a list and single ones."""
     listed, whole = set(hooks.DeliverySummary.model_fields), set(hooks.DeliveryView.model_fields)
-    assert models._required(models.Delivery) <= listed & whole
-    assert set(models._kinds(models.Delivery)) <= listed | whole
+    assert models._required_fields(models.Delivery) <= listed & whole
+    assert set(models._field_types(models.Delivery)) <= listed | whole
 
 
 @pytest.mark.usefixtures("environment", "secrets_key")
 def test_every_call_is_a_route() -> None:
-    """Every request that the client makes is one that the service describes."""
+    """Every request of the client is in the OpenAPI document."""
     routes = {
         (method.upper(), re.compile(re.sub(r"\{\w+\}|<\w+>", "[^/]+", path)))
         for path, operations in openapi.document()["paths"].items()
@@ -68,7 +68,7 @@ def test_every_call_is_a_route() -> None:
 
 
 def test_bodies_are_accepted() -> None:
-    """What the client sends is valid for the service."""
+    """The service accepts the bodies that the client sends."""
     accepting: dict[str, type[BaseModel]] = {
         "POST /v1/search": documents.SearchRequest,
         "POST /v1/webhooks": hooks.WebhookRequest,
@@ -82,13 +82,13 @@ def test_bodies_are_accepted() -> None:
     for line, body in bodies:
         accepting[line].model_validate(body)
     upload = {"filename": "a.md", "content_type": "text/plain; charset=utf-8", "size": 4}
-    for said in ({}, {"parts": True}):
-        core.UploadRequest.model_validate(upload | said)
+    for options in ({}, {"parts": True}):
+        core.UploadRequest.model_validate(upload | options)
     core.CompleteRequest.model_validate({"parts": [{"number": 1, "etag": '"e"'}]})
 
 
 def test_submissions_are_accepted() -> None:
-    """What the client submits is valid for the service, of each kind that the service has."""
+    """The service accepts the submissions of the client, with the inputs of its kinds."""
     submitted = [body for _, _, line, body in CALLS if line == "POST /v1/jobs"]
     assert _api.DEFAULT_KIND in {body["kind"] for body in submitted}
     for body in submitted:
@@ -97,21 +97,21 @@ def test_submissions_are_accepted() -> None:
             KINDS[body["kind"]].input.model_validate(body["input"])
 
 
-def test_the_default_kind_is_one() -> None:
-    """The kind that is meant where none is named can be submitted, and takes what has a shorthand."""
+def test_the_default_kind_exists() -> None:
+    """It can be submitted, and its input has the fields that are parameters of `submit`."""
     kind = KINDS[_api.DEFAULT_KIND]
     assert kind.submittable
     assert {"text", "s3_key", "document_id"} <= set(kind.input.model_fields)
 
 
-def test_both_know_what_is_final() -> None:
-    """A job ends with the same statuses for both."""
+def test_final_statuses_match_the_service() -> None:
+    """Jobs end with the same statuses."""
     assert models.FINAL == job.FINAL
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_what_a_job_is_about_is_found(kind: Kind) -> None:
-    """Of every kind, the client finds the field that says what a job is about, and takes no other for it."""
+def test_the_subject_of_every_kind_is_found(kind: Kind) -> None:
+    """The client finds the subject of each kind, and no other field in its place."""
     fields = [name for name, field in core.JobView.model_fields.items() if field.annotation in (str, str | None)]
     shown = dict.fromkeys(["job_id", "status", "stage", "kind", *fields], "x") | {"kind": kind.name}
     expected = None
@@ -121,8 +121,8 @@ def test_what_a_job_is_about_is_found(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_events_have_what_is_read(kind: Kind) -> None:
-    """Each field that the client reads of an event is in all of them, and no kind has one of the same name."""
-    assert set(models._kinds(JobEvent)) == set(ENVELOPE)
+def test_event_fields_match_the_service(kind: Kind) -> None:
+    """All events have the fields that the client reads, and no kind has its own field with one of these names."""
+    assert set(models._field_types(JobEvent)) == set(ENVELOPE)
     for model in kind.events.values():
         assert not set(model.model_fields) & set(ENVELOPE)

@@ -1,4 +1,4 @@
-"""recado.sns, on messages signed here as SNS signs, with a certificate made here."""
+"""Verification of SNS messages, which are signed with a certificate of this module."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rsa_key(bits: int = 2048) -> rsa.RSAPrivateKey:
 
 
 def certificate(key: Key, *, days: tuple[int, int] = (-1, 1)) -> bytes:
-    """PEM, valid from so many days after NOW to so many."""
+    """PEM. `days`: the validity relative to NOW."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sns.amazonaws.com")])
     made = (
         x509.CertificateBuilder()
@@ -64,22 +64,22 @@ def certificate(key: Key, *, days: tuple[int, int] = (-1, 1)) -> bytes:
     return made.public_bytes(Encoding.PEM)
 
 
-class Web:
-    """A `fetch` that knows a few URLs and remembers what it was asked."""
+class StubWeb:
+    """A `fetch` that has these pages. `requested`: the URLs of its calls."""
 
     def __init__(self, pages: Mapping[str, bytes]) -> None:
-        self.pages, self.asked = dict(pages), list[str]()
+        self.pages, self.requested = dict(pages), list[str]()
 
     def __call__(self, url: str) -> bytes:
-        self.asked.append(url)
+        self.requested.append(url)
         if url not in self.pages:
             raise TimeoutError("timed out")
         return self.pages[url]
 
 
 @pytest.fixture
-def web() -> Web:
-    return Web({CERTIFICATE_URL: certificate(rsa_key()), SUBSCRIBE_URL: CONFIRMED.encode()})
+def web() -> StubWeb:
+    return StubWeb({CERTIFICATE_URL: certificate(rsa_key()), SUBSCRIBE_URL: CONFIRMED.encode()})
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def at_now() -> Iterator[None]:
         yield
 
 
-# The parts in the order in which SNS's documentation lists them, by hand: not the code's own table.
+# The order of the SNS documentation, not copied from the code.
 NOTIFICATION = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
 CONFIRMATION = ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type")
 
@@ -96,7 +96,7 @@ CONFIRMATION = ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "T
 def message(
     kind: str = "Notification", *, version: str = "1", key: Key | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """Signed as SNS does; `changes` are made before that, and a field of None is left out."""
+    """A message that is signed like one of SNS. `changes` are signed; None removes a field."""
     fields: dict[str, Any] = {
         "Type": kind,
         "MessageId": "165545c9-2a5c-472c-8df2-7ff2be2b3b1b",
@@ -119,33 +119,33 @@ def message(
 KINDS = ("Notification", "SubscriptionConfirmation", "UnsubscribeConfirmation")
 
 
-# What is accepted
+# Accepted messages
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_messages_of_the_topic(kind: str, version: str, web: Web) -> None:
-    """All three types, signed over SHA-1 and over SHA-256, give back what was signed."""
+def test_messages_of_the_topic(kind: str, version: str, web: StubWeb) -> None:
+    """The signed fields of all three types are returned, for SHA-1 and SHA-256."""
     sent = message(kind, version=version)
     unsigned = {"Signature", "SignatureVersion", "SigningCertURL"}
     assert verify_sns(sent, TOPIC, fetch=web) == {n: v for n, v in sent.items() if n not in unsigned}
-    assert web.asked == [CERTIFICATE_URL]
+    assert web.requested == [CERTIFICATE_URL]
 
 
 @pytest.mark.parametrize("form", [json.dumps, lambda m: json.dumps(m, ensure_ascii=False).encode(), dict])
 @pytest.mark.parametrize("subject", [None, "About a document"])
-def test_forms_of_messages(form: Callable[[Any], Any], subject: str | None, web: Web) -> None:
-    """Text, bytes and objects; with a subject and without."""
+def test_forms_of_messages(form: Callable[[Any], Any], subject: str | None, web: StubWeb) -> None:
+    """Text, bytes and objects are accepted, with a subject and without."""
     assert verify_sns(form(message(Subject=subject)), TOPIC, fetch=web).get("Subject") == subject
 
 
-def test_null_subject(web: Web) -> None:
-    """A subject of null is none."""
+def test_null_subject(web: StubWeb) -> None:
+    """A subject of null counts as missing."""
     assert "Subject" not in verify_sns(message() | {"Subject": None}, TOPIC, fetch=web)
 
 
-def test_only_what_is_signed_comes_back(web: Web) -> None:
-    """Attributes are not signed: whoever holds a genuine message can write others into it."""
+def test_only_signed_fields_are_returned(web: StubWeb) -> None:
+    """Attributes are not signed, so anyone can change them."""
     sent = message() | {"MessageAttributes": {"owner": {"Type": "String", "Value": "eve"}}, "UnsubscribeURL": "x"}
     assert set(verify_sns(sent, TOPIC, fetch=web)) == {"Type", "MessageId", "TopicArn", "Message", "Timestamp"}
 
@@ -159,21 +159,21 @@ def test_only_what_is_signed_comes_back(web: Web) -> None:
     ],
 )
 def test_regions_and_partitions(topic: str, host: str) -> None:
-    """The certificate comes from the service's host in the topic's own region."""
+    """The certificate is downloaded from the SNS host of the topic's region."""
     url = f"https://{host}/SimpleNotificationService-1.pem"
-    web = Web({url: certificate(rsa_key())})
+    web = StubWeb({url: certificate(rsa_key())})
     verify_sns(message(TopicArn=topic) | {"SigningCertURL": url}, topic, fetch=web)
-    assert web.asked == [url]
+    assert web.requested == [url]
 
 
-def test_certificates_are_kept(web: Web) -> None:
-    """A certificate is fetched once."""
+def test_certificates_are_cached(web: StubWeb) -> None:
+    """A certificate is downloaded once."""
     for _ in range(3):
         verify_sns(message(), TOPIC, fetch=web)
-    assert web.asked == [CERTIFICATE_URL]
+    assert web.requested == [CERTIFICATE_URL]
 
 
-# What is refused
+# Refused messages
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,11 @@ def test_certificates_are_kept(web: Web) -> None:
         "file:///etc/ssl/SimpleNotificationService-1.pem",
     ],
 )
-def test_certificates_from_elsewhere(url: Any, web: Web) -> None:
-    """Nothing is fetched from anywhere but the exact host and place."""
+def test_certificates_from_elsewhere(url: Any, web: StubWeb) -> None:
+    """Nothing is downloaded from any other host or path."""
     with pytest.raises(recado.UntrustedCertificate, match="SigningCertURL"):
         verify_sns(message() | {"SigningCertURL": url}, TOPIC, fetch=web)
-    assert web.asked == []
+    assert web.requested == []
 
 
 @pytest.mark.parametrize(
@@ -221,26 +221,26 @@ def test_certificates_from_elsewhere(url: Any, web: Web) -> None:
         TOPIC.replace("eu-west-1", "eu-west-2"),
     ],
 )
-def test_other_topics(topic: str, web: Web) -> None:
-    """A genuine message of any other topic is refused, and no certificate is fetched for it."""
+def test_other_topics(topic: str, web: StubWeb) -> None:
+    """A message of another topic is refused, and no certificate is downloaded."""
     with pytest.raises(recado.WrongTopic, match="another topic"):
         verify_sns(message(TopicArn=topic), TOPIC, fetch=web)
-    assert web.asked == []
+    assert web.requested == []
 
 
 @pytest.mark.parametrize(
     "topic",
     ["", None, "doc-events", TOPIC + ":sub", TOPIC + "\n", TOPIC.replace("eu-west-1", "evil.example/"), [TOPIC]],
 )
-def test_topic_arns_that_are_none(topic: Any, web: Web) -> None:
-    """What the receiver gives must be a topic's ARN, whatever the message says."""
+def test_invalid_topic_arns(topic: Any, web: StubWeb) -> None:
+    """The receiver's `topic_arn` must be the ARN of a topic."""
     with pytest.raises(recado.WrongTopic, match="not the ARN"):
         verify_sns(message(TopicArn="x"), topic, fetch=web)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_signed_field_counts(kind: str, web: Web) -> None:
-    """Any one of them changed, none verifies; nor with one left out or one put in."""
+def test_every_signed_field_is_verified(kind: str, web: StubWeb) -> None:
+    """A message with a changed, missing or added field does not verify."""
     sent = message(kind, Subject="a" if kind == "Notification" else None)
     for name in NOTIFICATION if kind == "Notification" else CONFIRMATION:
         with pytest.raises(recado.VerificationError):
@@ -255,8 +255,8 @@ def test_every_signed_field_counts(kind: str, web: Web) -> None:
 @pytest.mark.parametrize("version", ["1", "2"])
 @given(data=st.data())
 def test_one_flipped_bit_of_the_signature(version: str, data: st.DataObject) -> None:
-    """No signature but the one that was made verifies."""
-    web, sent = Web({CERTIFICATE_URL: certificate(rsa_key())}), message(version=version)
+    """A changed signature does not verify."""
+    web, sent = StubWeb({CERTIFICATE_URL: certificate(rsa_key())}), message(version=version)
     changed = bytearray(sent["Signature"].encode())
     bit = data.draw(st.integers(0, len(changed) * 8 - 1))
     changed[bit // 8] ^= 1 << bit % 8
@@ -264,8 +264,8 @@ def test_one_flipped_bit_of_the_signature(version: str, data: st.DataObject) -> 
         verify_sns(sent | {"Signature": changed.decode("latin-1")}, TOPIC, fetch=web)
 
 
-def test_other_spellings_of_the_signature(web: Web) -> None:
-    """Base64 whose last bits belong to no byte means the same, and is not what was sent."""
+def test_other_spellings_of_the_signature(web: StubWeb) -> None:
+    """Base64 that is not canonical is refused."""
     sent = message()
     bare = sent["Signature"].removesuffix("==")
     other = f"{bare[:-1]}{chr(ord(bare[-1]) + 1)}=="
@@ -274,36 +274,36 @@ def test_other_spellings_of_the_signature(web: Web) -> None:
         verify_sns(sent | {"Signature": other}, TOPIC, fetch=web)
 
 
-def test_versions_are_not_mixed(web: Web) -> None:
-    """A SHA-1 signature is not taken for one over SHA-256, nor the other way."""
+def test_versions_are_not_mixed(web: StubWeb) -> None:
+    """A SHA-1 signature does not verify as SHA-256, nor the other way round."""
     for made, claimed in (("1", "2"), ("2", "1")):
         with pytest.raises(recado.NoMatchingSignature):
             verify_sns(message(version=made) | {"SignatureVersion": claimed}, TOPIC, fetch=web)
 
 
 @pytest.mark.parametrize("version", ["0", "3", "", None, 1, "1 "])
-def test_unknown_versions(version: Any, web: Web) -> None:
-    """Only the two versions that there are."""
+def test_unknown_versions(version: Any, web: StubWeb) -> None:
+    """Only the versions 1 and 2 are accepted."""
     with pytest.raises(recado.MalformedMessage, match="SignatureVersion"):
         verify_sns(message() | {"SignatureVersion": version}, TOPIC, fetch=web)
 
 
-def test_another_key(web: Web) -> None:
-    """What another key signed does not verify."""
+def test_another_key(web: StubWeb) -> None:
+    """A signature by another key does not verify."""
     stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     with pytest.raises(recado.NoMatchingSignature):
         verify_sns(message(key=stranger), TOPIC, fetch=web)
 
 
 @pytest.mark.parametrize("name", ["MessageId", "Timestamp", "Subject"])
-def test_fields_cannot_be_moved(name: str, web: Web) -> None:
-    """Lines alone separate what is signed, so no field but the message may have several."""
-    with pytest.raises(recado.MalformedMessage, match=f"{name} has a line break"):
+def test_fields_have_no_line_breaks(name: str, web: StubWeb) -> None:
+    """Line breaks separate the signed fields, so only the message may contain them."""
+    with pytest.raises(recado.MalformedMessage, match=f"{name} contains a line break"):
         verify_sns(message(**{name: "a\nb"}), TOPIC, fetch=web)
 
 
-def test_a_message_cannot_end_earlier(web: Web) -> None:
-    """Part of a genuine message that looks like the fields behind it is not taken for them."""
+def test_a_message_cannot_be_cut(web: StubWeb) -> None:
+    """Lines of a message cannot become fields after it."""
     inner = "MessageId\nforged\nSubject\nx"
     sent = message(Message=f"pay 1\n{inner}\nMessageId\nold")
     forged = sent | {
@@ -311,12 +311,12 @@ def test_a_message_cannot_end_earlier(web: Web) -> None:
         "MessageId": "forged",
         "Subject": f"x\nMessageId\nold\nMessageId\n{sent['MessageId']}",
     }
-    with pytest.raises(recado.MalformedMessage, match="Subject has a line break"):
+    with pytest.raises(recado.MalformedMessage, match="Subject contains a line break"):
         verify_sns(forged, TOPIC, fetch=web)
 
 
-def test_lone_surrogates(web: Web) -> None:
-    """They stand for no other character, not for the question mark that encoders put in their place."""
+def test_lone_surrogates(web: StubWeb) -> None:
+    """Lone surrogates are not replaced by a question mark before the signature is verified."""
     with pytest.raises(recado.NoMatchingSignature):
         verify_sns(json.dumps(message(Message="?") | {"Message": "\ud800"}), TOPIC, fetch=web)
 
@@ -324,8 +324,8 @@ def test_lone_surrogates(web: Web) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "7", "null", b"\xff", "[" * 100_000, "9" * 5000, None, 7, [], '{"Type": []}', "{}"]
 )
-def test_what_is_no_message(text: Any, web: Web) -> None:
-    """Refused as such; raw delivery, which has no signature, among it."""
+def test_values_that_are_not_messages(text: Any, web: StubWeb) -> None:
+    """Other values raise MalformedMessage, also raw message delivery, which has no signature."""
     with pytest.raises(recado.MalformedMessage):
         verify_sns(text, TOPIC, fetch=web)
 
@@ -336,27 +336,27 @@ some_fields = st.sampled_from([*message("SubscriptionConfirmation"), "Subject"])
 
 @given(changes=st.dictionaries(some_fields, scraps), kind=st.sampled_from(KINDS))
 def test_any_message_ends_in_one_error(changes: dict[str, Any], kind: str) -> None:
-    """Whatever stands in the fields, nothing but VerificationError is raised, and only what was signed passes."""
-    web, sent = Web({CERTIFICATE_URL: certificate(rsa_key())}), message(kind)
+    """For any fields, only VerificationError is raised, and only signed messages are accepted."""
+    web, sent = StubWeb({CERTIFICATE_URL: certificate(rsa_key())}), message(kind)
     passed = {"Message": sent["Message"]}
     with suppress(recado.VerificationError):
         passed = verify_sns(sent | changes, TOPIC, fetch=web)
     assert passed["Message"] == sent["Message"]
 
 
-# The certificate
+# Certificates
 
 
 @pytest.mark.parametrize("days", [(-10, -1), (1, 10)])
 def test_validity(days: tuple[int, int]) -> None:
-    """One that has expired, or does not hold yet, is refused."""
-    web = Web({CERTIFICATE_URL: certificate(rsa_key(), days=days)})
+    """A certificate that has expired or is not valid yet is refused."""
+    web = StubWeb({CERTIFICATE_URL: certificate(rsa_key(), days=days)})
     with pytest.raises(recado.UntrustedCertificate, match="not valid at this time"):
         verify_sns(message(), TOPIC, fetch=web)
 
 
-def test_a_kept_certificate_expires(web: Web) -> None:
-    """That it was valid once does not help."""
+def test_a_cached_certificate_expires(web: StubWeb) -> None:
+    """Its validity is checked for every message."""
     verify_sns(message(), TOPIC, fetch=web)
     with time_machine.travel(NOW + timedelta(days=2)), pytest.raises(recado.UntrustedCertificate):
         verify_sns(message(), TOPIC, fetch=web)
@@ -365,21 +365,21 @@ def test_a_kept_certificate_expires(web: Web) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"<html>", b"\xff", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_what_is_no_certificate(content: bytes) -> None:
-    """Whatever else is served there is refused."""
-    with pytest.raises(recado.UntrustedCertificate, match="no certificate"):
-        verify_sns(message(), TOPIC, fetch=Web({CERTIFICATE_URL: content}))
+def test_content_that_is_not_a_certificate(content: bytes) -> None:
+    """Other content at the URL is refused."""
+    with pytest.raises(recado.UntrustedCertificate, match="does not return a certificate"):
+        verify_sns(message(), TOPIC, fetch=StubWeb({CERTIFICATE_URL: content}))
 
 
 @pytest.mark.parametrize("key", [rsa_key(1024), ec.generate_private_key(ec.SECP256R1())])
 def test_weak_or_other_keys(key: Key) -> None:
-    """Only RSA of 2048 bits and more."""
-    with pytest.raises(recado.UntrustedCertificate, match="not RSA of 2048 bits"):
-        verify_sns(message(), TOPIC, fetch=Web({CERTIFICATE_URL: certificate(key)}))
+    """Only RSA keys with at least 2048 bits are accepted."""
+    with pytest.raises(recado.UntrustedCertificate, match="not RSA with at least 2048 bits"):
+        verify_sns(message(), TOPIC, fetch=StubWeb({CERTIFICATE_URL: certificate(key)}))
 
 
-def test_unreachable_certificate(web: Web) -> None:
-    """It is told apart, being temporary, and is asked for again."""
+def test_unreachable_certificate(web: StubWeb) -> None:
+    """The error is temporary, and the certificate is downloaded again for the next message."""
     pem = web.pages.pop(CERTIFICATE_URL)
     with pytest.raises(recado.CertificateUnavailable, match="timed out"):
         verify_sns(message(), TOPIC, fetch=web)
@@ -387,37 +387,37 @@ def test_unreachable_certificate(web: Web) -> None:
     verify_sns(message(), TOPIC, fetch=web)
 
 
-def test_without_cryptography(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said what to install."""
+def test_without_cryptography(web: StubWeb, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
     monkeypatch.setitem(sys.modules, "cryptography.x509", None)
     with pytest.raises(recado.MissingDependency, match=r"recado\[sns\]"):
         verify_sns(message(), TOPIC, fetch=web)
 
 
-# Confirming
+# Confirmation
 
 
-def test_confirm(web: Web) -> None:
-    """The signed URL is opened, and SNS's answer names the subscription."""
+def test_confirm(web: StubWeb) -> None:
+    """The signed URL is opened, and the ARN in the response is returned."""
     assert confirm_sns(message("SubscriptionConfirmation"), TOPIC, fetch=web) == SUBSCRIPTION
-    assert web.asked == [CERTIFICATE_URL, SUBSCRIBE_URL]
+    assert web.requested == [CERTIFICATE_URL, SUBSCRIBE_URL]
 
 
 @pytest.mark.parametrize("kind", ["Notification", "UnsubscribeConfirmation"])
-def test_nothing_else_is_confirmed(kind: str, web: Web) -> None:
-    """Above all not the notice that a subscription has ended, whose URL would begin it again."""
-    with pytest.raises(recado.MalformedMessage, match="only a SubscriptionConfirmation"):
+def test_other_messages_are_not_confirmed(kind: str, web: StubWeb) -> None:
+    """The SubscribeURL of an UnsubscribeConfirmation would renew the subscription."""
+    with pytest.raises(recado.MalformedMessage, match="Only a SubscriptionConfirmation"):
         confirm_sns(message(kind), TOPIC, fetch=web)
-    assert SUBSCRIBE_URL not in web.asked
+    assert SUBSCRIBE_URL not in web.requested
 
 
-def test_other_topics_are_not_confirmed(web: Web) -> None:
-    """Anyone may subscribe our endpoint to their topic, and SNS signs that; it stays unconfirmed."""
+def test_other_topics_are_not_confirmed(web: StubWeb) -> None:
+    """Anyone can subscribe the endpoint to their own topic, and SNS signs that. It is not confirmed."""
     theirs = TOPIC.replace("123456789012", "210987654321")
     sent = message("SubscriptionConfirmation", TopicArn=theirs, SubscribeURL=SUBSCRIBE_URL.replace(TOPIC, theirs))
     with pytest.raises(recado.WrongTopic):
         confirm_sns(sent, TOPIC, fetch=web)
-    assert web.asked == []
+    assert web.requested == []
 
 
 @pytest.mark.parametrize(
@@ -438,41 +438,41 @@ def test_other_topics_are_not_confirmed(web: Web) -> None:
         "",
     ],
 )
-def test_urls_that_are_not_opened(url: str, web: Web) -> None:
-    """Even signed, a URL that asks another host, or for anything else, is left alone."""
+def test_urls_that_are_not_opened(url: str, web: StubWeb) -> None:
+    """A signed URL to another host or for another action is not opened."""
     with pytest.raises(recado.MalformedMessage, match="SubscribeURL"):
         confirm_sns(message("SubscriptionConfirmation", SubscribeURL=url), TOPIC, fetch=web)
-    assert web.asked == [CERTIFICATE_URL]
+    assert web.requested == [CERTIFICATE_URL]
 
 
-def test_forged_confirmation(web: Web) -> None:
-    """An unsigned one has nothing opened."""
+def test_forged_confirmation(web: StubWeb) -> None:
+    """The URL of an unsigned confirmation is not opened."""
     with pytest.raises(recado.NoMatchingSignature):
         confirm_sns(message("SubscriptionConfirmation") | {"Message": "x"}, TOPIC, fetch=web)
-    assert web.asked == [CERTIFICATE_URL]
+    assert web.requested == [CERTIFICATE_URL]
 
 
-@pytest.mark.parametrize("answer", ["", "<html>", CONFIRMED.replace(TOPIC, TOPIC + "2"), None])
-def test_failed_confirmation(answer: str | None, web: Web) -> None:
-    """No answer, or one that names no subscription to this topic, is a failure."""
+@pytest.mark.parametrize("response", ["", "<html>", CONFIRMED.replace(TOPIC, TOPIC + "2"), None])
+def test_failed_confirmation(response: str | None, web: StubWeb) -> None:
+    """Without a response that names a subscription to this topic, ConfirmationFailed is raised."""
     del web.pages[SUBSCRIBE_URL]
-    if answer is not None:
-        web.pages[SUBSCRIBE_URL] = answer.encode()
+    if response is not None:
+        web.pages[SUBSCRIBE_URL] = response.encode()
     with pytest.raises(recado.ConfirmationFailed):
         confirm_sns(message("SubscriptionConfirmation"), TOPIC, fetch=web)
 
 
-# The fetch that is used without another
+# The default fetch
 
 
 @pytest.fixture
 def site() -> Iterator[tuple[str, list[str]]]:
-    """A server on loopback: its address, and the paths that it was asked for."""
-    asked: list[str] = []
+    """A server on loopback: its address, and the paths of its requests."""
+    requested: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requested.append(self.path)
             status = int(self.path.strip("/"))
             self.send_response(status)
             if status in range(300, 400):
@@ -481,12 +481,12 @@ def site() -> Iterator[tuple[str, list[str]]]:
             self.wfile.write(b"x" * 100_000 if status == 200 else b"")
 
         def log_message(self, *_: object) -> None:
-            """The test looks at `asked`."""
+            """Not needed."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", asked
+    yield f"http://127.0.0.1:{server.server_port}", requested
     server.shutdown()
     thread.join()
     server.server_close()
@@ -495,21 +495,21 @@ def site() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.enable_socket
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 403, 500])
 def test_redirects_are_errors(site: tuple[str, list[str]], status: int) -> None:
-    """Nothing but the URL itself is asked, and what is not its content is an OSError."""
-    address, asked = site
+    """Redirects are not followed, and raise HTTPError like other errors."""
+    address, requested = site
     with pytest.raises(HTTPError, match=str(status)):
         sns._download(f"{address}/{status}")
-    assert asked == [f"/{status}"]
+    assert requested == [f"/{status}"]
 
 
 @pytest.mark.enable_socket
-def test_answers_are_bounded(site: tuple[str, list[str]]) -> None:
-    """However much is served, 64 KiB of it are read."""
+def test_the_size_of_responses_is_limited(site: tuple[str, list[str]]) -> None:
+    """At most 64 KiB are read."""
     assert len(sns._download(f"{site[0]}/200")) == 65536
 
 
-def test_download_is_the_default(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without `fetch` it is used for both, certificate and confirmation."""
+def test_download_is_the_default(web: StubWeb, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `fetch` it downloads the certificate and opens the SubscribeURL."""
     monkeypatch.setattr(sns, "_download", web)
     confirm_sns(message("SubscriptionConfirmation"), TOPIC)
-    assert web.asked == [CERTIFICATE_URL, SUBSCRIBE_URL]
+    assert web.requested == [CERTIFICATE_URL, SUBSCRIBE_URL]

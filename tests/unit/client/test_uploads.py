@@ -1,4 +1,4 @@
-"""Files in parts: by both clients, against a store that keeps what it is sent and fails where it is told to."""
+"""Uploads in parts by both clients, to a stub of the service and S3."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recado import AsyncRecado, Recado, _calls, _io, _uploads
+from recado import _http, _io, _uploads
+from recado._coroutines import run
 from recado.errors import BadAnswer, ConnectionFailed, Forbidden, InvalidRequest
+from tests.unit.client.stub_http import Act, call_client
 
-PART = 100_000
-DATA = random.Random(7).randbytes(3 * PART + 12_345)
+PART_BYTES = 100_000
+DATA = random.Random(7).randbytes(3 * PART_BYTES + 12_345)
 KEY = "uploads/me/upl_1/file"
-OK = 200
+CUT = httpx2.WriteError("cut")
+COMPLETE, ABORT = "POST /v1/uploads/mine/complete", "DELETE /v1/uploads/mine"
 
 
-class Store:
-    """The service and its bucket. `troubles`: by part what happens instead of taking it, in order."""
+class StubStore:
+    """The service and S3. `part_failures`: by part number, what happens to its first requests."""
 
     def __init__(self) -> None:
-        self.troubles: defaultdict[int, list[Any]] = defaultdict(list)
-        self.completing: list[Any] = []
-        self.aborting: list[Any] = []
+        self.part_failures: defaultdict[int, list[Any]] = defaultdict(list)
+        self.complete_failures: list[Any] = []
+        self.abort_failures: list[Any] = []
         self.parts: dict[int, bytes] = {}
         self.lines: list[str] = []
-        self.asked: list[Any] = []
-        self.headers: list[httpx2.Headers] = []
-        self.etags = True
+        self.bodies: list[Any] = []
+        self.part_headers: list[httpx2.Headers] = []
+        self.sends_etags = True
         self.lock = threading.Lock()
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
@@ -46,76 +49,46 @@ class Store:
         with self.lock:
             self.lines.append(f"{request.method} {path}")
             if request.url.host == "store":
-                return self.take(int(path.removeprefix("/")), body, request.headers)
-            self.asked.append(json.loads(body) if body else None)
+                return self._put_part(int(path.removeprefix("/")), body, request.headers)
+            self.bodies.append(json.loads(body) if body else None)
             if path == "/v1/uploads":
-                return httpx2.Response(201, json=self.place(self.asked[-1]["size"]))
-            troubles = self.aborting if request.method == "DELETE" else self.completing
-            return failed(troubles.pop(0)) if troubles else httpx2.Response(OK, json={"s3_key": KEY})
+                return httpx2.Response(201, json=self._create(self.bodies[-1]["size"]))
+            failures = self.abort_failures if request.method == "DELETE" else self.complete_failures
+            return fail(failures.pop(0)) if failures else httpx2.Response(200, json={"s3_key": KEY})
 
-    def take(self, number: int, body: bytes, headers: httpx2.Headers) -> httpx2.Response:
-        self.headers.append(headers)
-        if self.troubles[number]:
-            return failed(self.troubles[number].pop(0))
+    def _put_part(self, number: int, body: bytes, headers: httpx2.Headers) -> httpx2.Response:
+        self.part_headers.append(headers)
+        if self.part_failures[number]:
+            return fail(self.part_failures[number].pop(0))
         self.parts[number] = body
-        return httpx2.Response(OK, headers={"ETag": f'"e{number}"'} if self.etags else {})
+        return httpx2.Response(200, headers={"ETag": f'"e{number}"'} if self.sends_etags else {})
 
-    def place(self, size: int) -> dict[str, Any]:
-        starts = range(0, size, PART)
+    def _create(self, size: int) -> dict[str, Any]:
         parts = [
-            {"number": number, "size": min(PART, size - start), "url": f"https://store/{number}?sig=1"}
-            for number, start in enumerate(starts, 1)
+            {"number": number, "size": min(PART_BYTES, size - start), "url": f"https://store/{number}?sig=1"}
+            for number, start in enumerate(range(0, size, PART_BYTES), 1)
         ]
-        return {"s3_key": KEY, "upload_id": "mine", "part_size": PART, "parts": parts}
+        return {"s3_key": KEY, "upload_id": "mine", "part_size": PART_BYTES, "parts": parts}
 
     @property
-    def whole(self) -> bytes:
+    def content(self) -> bytes:
         return b"".join(self.parts[number] for number in sorted(self.parts))
 
 
-def failed(trouble: Any) -> httpx2.Response:
-    if isinstance(trouble, Exception):
-        raise trouble
-    return httpx2.Response(trouble, text="<Error/>")
-
-
-CUT = httpx2.WriteError("cut")
-COMPLETE, ABORT = "POST /v1/uploads/mine/complete", "DELETE /v1/uploads/mine"
-Act = Callable[[Any], Any]
-
-
-def act_on(store: Callable[[httpx2.Request], Any], act: Act, *, asynchronous: bool) -> Any:
-    if asynchronous:
-        return asyncio.run(act_async(store, act))
-    with httpx2.Client(transport=httpx2.MockTransport(store)) as http, client(Recado, http) as each:
-        return act(each)
-
-
-async def act_async(store: Callable[[httpx2.Request], Any], act: Act) -> Any:
-    async def heard(request: httpx2.Request) -> httpx2.Response:
-        await request.aread()
-        answer = store(request)
-        return answer if isinstance(answer, httpx2.Response) else await answer
-
-    async with (
-        httpx2.AsyncClient(transport=httpx2.MockTransport(heard)) as http,
-        client(AsyncRecado, http) as each,
-    ):
-        return await act(each)
-
-
-def client(kind: Any, http: Any) -> Any:
-    return kind("https://api.test/v1", "rk_test", http=http, retries=2)
+def fail(failure: Any) -> httpx2.Response:
+    if isinstance(failure, Exception):
+        raise failure
+    return httpx2.Response(failure, text="<Error/>")
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_uploads, "PARTS_FROM_BYTES", PART)
+def small_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_uploads, "MULTIPART_THRESHOLD_BYTES", PART_BYTES)
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store()
+def store() -> StubStore:
+    return StubStore()
 
 
 @pytest.fixture(params=[False, True], ids=["blocking", "asyncio"])
@@ -123,256 +96,261 @@ def asynchronous(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.fixture
-def on_client(asynchronous: bool, store: Store) -> Callable[[Act], Any]:
-    return lambda act: act_on(store, act, asynchronous=asynchronous)
+CallStore = Callable[[Act], Any]
 
 
 @pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_calls, "pause", lambda *_: 0.0)
+def call_store(asynchronous: bool, store: StubStore) -> CallStore:
+    return lambda act: call_client(store, act, asynchronous=asynchronous, retries=2)
 
 
-OnClient = Callable[[Act], Any]
+@pytest.fixture
+def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_http, "retry_delay", lambda *_: 0.0)
 
 
 def sources(folder: Path) -> Iterator[Any]:
     path = folder / "table.csv"
     path.write_bytes(DATA)
-    later = io.BytesIO(b"skip" + DATA)
-    later.seek(4)
-    yield from (path, DATA, later)
+    file = io.BytesIO(b"skip" + DATA)
+    file.seek(4)
+    yield from (path, DATA, file)
 
 
-def test_parts_are_sent_and_joined(on_client: OnClient, store: Store, tmp_path: Path) -> None:
-    """A path, bytes, or a file from where it stands: announced, sent in parts without the key, completed."""
+def test_parts_are_uploaded_and_completed(call_store: CallStore, store: StubStore, tmp_path: Path) -> None:
+    """A path, bytes, or a file from its current position is sent in parts, without the key."""
     for source in sources(tmp_path):
         store.__init__()  # type: ignore[misc]
-        assert on_client(lambda c, source=source: c.upload(source, filename="table.csv")) == KEY
-        announced, completed = store.asked
-        assert (announced["filename"], announced["size"], announced["parts"]) == ("table.csv", len(DATA), True)
-        assert store.whole == DATA
+        assert call_store(lambda c, source=source: c.upload(source, filename="table.csv")) == KEY
+        created, completed = store.bodies
+        assert (created["filename"], created["size"], created["parts"]) == ("table.csv", len(DATA), True)
+        assert store.content == DATA
         assert completed == {"parts": [{"number": n, "etag": f'"e{n}"'} for n in (1, 2, 3, 4)]}
         assert (store.lines[0], store.lines[-1], len(store.lines)) == ("POST /v1/uploads", COMPLETE, 6)
-        for headers in store.headers:
+        for headers in store.part_headers:
             assert "authorization" not in headers
             assert "transfer-encoding" not in headers
-        assert sorted(int(headers["content-length"]) for headers in store.headers) == [12_345, PART, PART, PART]
+        lengths = sorted(int(headers["content-length"]) for headers in store.part_headers)
+        assert lengths == [12_345, PART_BYTES, PART_BYTES, PART_BYTES]
 
 
-def test_what_is_small_goes_at_once(on_client: OnClient, store: Store) -> None:
-    """One byte less than the threshold is no upload in parts: nothing asks for them."""
-    with pytest.raises(BadAnswer):  # this store knows nothing else
-        on_client(lambda c: c.upload(bytes(PART - 1)))
-    assert "parts" not in store.asked[0]
-    on_client(lambda c: c.upload(bytes(PART)))
-    assert store.asked[1]["parts"] is True
+def test_smaller_files_are_not_uploaded_in_parts(call_store: CallStore, store: StubStore) -> None:
+    """A file of the threshold is uploaded in parts, and one with a byte less is not."""
+    with pytest.raises(BadAnswer):  # the stub knows uploads in parts only
+        call_store(lambda c: c.upload(bytes(PART_BYTES - 1)))
+    assert "parts" not in store.bodies[0]
+    call_store(lambda c: c.upload(bytes(PART_BYTES)))
+    assert store.bodies[1]["parts"] is True
 
 
 def test_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files from 16 MiB on go in parts."""
+    """Files from 16 MiB on are uploaded in parts."""
     monkeypatch.undo()
-    assert _uploads.PARTS_FROM_BYTES == 16 * 1024 * 1024
+    assert _uploads.MULTIPART_THRESHOLD_BYTES == 16 * 1024 * 1024
 
 
-def test_a_broken_part_begins_again_alone(on_client: OnClient, store: Store, no_pause: None) -> None:
-    """A cut, a 503 and a 500 cost those parts another try, and the others none."""
-    store.troubles[2], store.troubles[4] = [CUT, 503], [500]
-    on_client(lambda c: c.upload(DATA))
-    assert store.whole == DATA
-    sent = Counter(line for line in store.lines if line.startswith("PUT"))
-    assert sent == {"PUT /1": 1, "PUT /2": 3, "PUT /3": 1, "PUT /4": 2}
+def test_a_failed_part_is_retried_alone(call_store: CallStore, store: StubStore, no_delays: None) -> None:
+    """The other parts are sent once."""
+    store.part_failures[2], store.part_failures[4] = [CUT, 503], [500]
+    call_store(lambda c: c.upload(DATA))
+    assert store.content == DATA
+    requests = Counter(line for line in store.lines if line.startswith("PUT"))
+    assert requests == {"PUT /1": 1, "PUT /2": 3, "PUT /3": 1, "PUT /4": 2}
     assert ABORT not in store.lines
 
 
-TROUBLES = st.lists(st.sampled_from([CUT, 500, 503]), max_size=2)
+FAILURES = st.lists(st.sampled_from([CUT, 500, 503]), max_size=2)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["blocking", "asyncio"])
-@given(size=st.integers(PART, 4 * PART), troubles=st.dictionaries(st.integers(1, 5), TROUBLES))
-def test_progress_never_goes_back(asynchronous: bool, size: int, troubles: dict[int, list[Any]]) -> None:
-    """Whatever breaks and begins again: it rises with each call, and ends where the file does."""
-    store, seen = Store(), list[tuple[int, int]]()
-    store.troubles.update({number: list(some) for number, some in troubles.items()})
+@given(size=st.integers(PART_BYTES, 4 * PART_BYTES), failures=st.dictionaries(st.integers(1, 5), FAILURES))
+def test_progress_never_decreases(asynchronous: bool, size: int, failures: dict[int, list[Any]]) -> None:
+    """It increases with each call and ends at the file's size, whatever fails."""
+    store, progress = StubStore(), list[tuple[int, int]]()
+    store.part_failures.update({number: list(some) for number, some in failures.items()})
     data = bytes(size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_calls, "pause", lambda *_: 0.0)
-        act_on(
-            store, lambda c: c.upload(data, on_progress=lambda *both: seen.append(both)), asynchronous=asynchronous
+        patch.setattr(_http, "retry_delay", lambda *_: 0.0)
+        call_client(
+            store,
+            lambda c: c.upload(data, on_progress=lambda *both: progress.append(both)),
+            asynchronous=asynchronous,
+            retries=2,
         )
-    done = [sent for sent, _ in seen]
-    assert done == sorted(set(done))
-    assert seen[-1] == (size, size)
-    assert {total for _, total in seen} == {size}
+    sent = [sent for sent, _ in progress]
+    assert sent == sorted(set(sent))
+    assert progress[-1] == (size, size)
+    assert {total for _, total in progress} == {size}
 
 
 @pytest.mark.parametrize(
-    ("trouble", "error"), [([403], Forbidden), ([CUT] * 3, ConnectionFailed), ([422], InvalidRequest)]
+    ("failures", "error"), [([403], Forbidden), ([CUT] * 3, ConnectionFailed), ([422], InvalidRequest)]
 )
-def test_what_fails_for_good_is_given_up(
-    on_client: OnClient, store: Store, no_pause: None, trouble: list[Any], error: type[Exception]
+def test_a_part_that_fails_for_good_aborts_the_upload(
+    call_store: CallStore, store: StubStore, no_delays: None, failures: list[Any], error: type[Exception]
 ) -> None:
-    """A part that cannot be sent ends the upload: its error is raised, nothing completed, all of it removed."""
-    store.troubles[3] = list(trouble)
+    """The part's error is raised, and the upload is not completed."""
+    store.part_failures[3] = list(failures)
     with pytest.raises(error):
-        on_client(lambda c: c.upload(DATA))
+        call_store(lambda c: c.upload(DATA))
     assert store.lines[-1] == ABORT
     assert COMPLETE not in store.lines
 
 
-def test_giving_up_may_fail_too(on_client: OnClient, store: Store) -> None:
-    """What is raised is why the upload failed, not that it could not be removed; the service does that in time."""
-    store.troubles[1], store.aborting = [403], [CUT]
+def test_a_failed_abort_is_ignored(call_store: CallStore, store: StubStore) -> None:
+    """The error of the upload is raised. The service deletes the parts later."""
+    store.part_failures[1], store.abort_failures = [403], [CUT]
     with pytest.raises(Forbidden):
-        on_client(lambda c: c.upload(DATA))
+        call_store(lambda c: c.upload(DATA))
     assert store.lines.count(ABORT) == 1
 
 
-def test_an_answer_that_is_lost_is_asked_for_again(on_client: OnClient, store: Store, no_pause: None) -> None:
-    """Completing again is the same as once, so a cut there costs no more than that."""
-    store.completing = [CUT, 503]
-    assert on_client(lambda c: c.upload(DATA)) == KEY
+def test_completion_is_retried(call_store: CallStore, store: StubStore, no_delays: None) -> None:
+    """Completion is idempotent, so it is retried."""
+    store.complete_failures = [CUT, 503]
+    assert call_store(lambda c: c.upload(DATA)) == KEY
     assert store.lines.count(COMPLETE) == 3
     assert ABORT not in store.lines
 
 
-def test_what_cannot_be_completed_is_given_up(on_client: OnClient, store: Store) -> None:
-    """A refusal to join the parts is raised, and they are removed."""
-    store.completing = [422]
+def test_a_refused_completion_aborts_the_upload(call_store: CallStore, store: StubStore) -> None:
+    """The error of the completion is raised."""
+    store.complete_failures = [422]
     with pytest.raises(InvalidRequest):
-        on_client(lambda c: c.upload(DATA))
+        call_store(lambda c: c.upload(DATA))
     assert store.lines[-1] == ABORT
 
 
-def test_a_part_needs_an_etag(on_client: OnClient, store: Store) -> None:
-    """Without one nothing can be completed: it is no S3 that has answered."""
-    store.etags = False
+def test_a_part_needs_an_etag(call_store: CallStore, store: StubStore) -> None:
+    """A response without it is not from S3."""
+    store.sends_etags = False
     with pytest.raises(BadAnswer, match="ETag"):
-        on_client(lambda c: c.upload(DATA))
+        call_store(lambda c: c.upload(DATA))
 
 
-def test_a_callback_that_raises_ends_it(on_client: OnClient, store: Store) -> None:
-    """What `on_progress` raises comes out, wherever it was called, and nothing is left there."""
+def test_an_error_of_on_progress_aborts_the_upload(call_store: CallStore, store: StubStore) -> None:
+    """The callback's error is raised, in whatever thread it was called."""
 
-    def full(*_: int) -> None:
+    def fail_always(*_: int) -> None:
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError, match="no more"):
-        on_client(lambda c: c.upload(DATA, on_progress=full))
+        call_store(lambda c: c.upload(DATA, on_progress=fail_always))
     assert store.lines[-1] == ABORT
 
 
-class Crowd:
-    """Answers as the store does, but a part only when four have come."""
+class ConcurrencyMeter:
+    """Responds as the store, but to a part only when four parts have arrived."""
 
-    def __init__(self, store: Store, barrier: Any) -> None:
+    def __init__(self, store: StubStore, barrier: Any) -> None:
         self.store, self.barrier = store, barrier
-        self.now = self.most = 0
+        self.current = self.maximum = 0
 
-    def come(self, by: int) -> None:
+    def count(self, change: int) -> None:
         with self.store.lock:
-            self.now += by
-            self.most = max(self.most, self.now)
+            self.current += change
+            self.maximum = max(self.maximum, self.current)
 
-    def blocking(self, request: httpx2.Request) -> httpx2.Response:
+    def respond(self, request: httpx2.Request) -> httpx2.Response:
         request.read()
         if request.method == "PUT":
-            self.come(1)
+            self.count(1)
             self.barrier.wait()
-            self.come(-1)
+            self.count(-1)
         return self.store(request)
 
-    async def awaiting(self, request: httpx2.Request) -> httpx2.Response:
+    async def respond_async(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "PUT":
-            self.come(1)
+            self.count(1)
             async with asyncio.timeout(10):
                 await self.barrier.wait()
-            self.come(-1)
+            self.count(-1)
         return self.store(request)
 
 
-def test_four_go_at_once(store: Store, asynchronous: bool) -> None:
-    """No part waits while fewer than four are under way, and there are never more."""
-    crowd = Crowd(store, asyncio.Barrier(4) if asynchronous else threading.Barrier(4, timeout=10))
-    answer: Any = crowd.awaiting if asynchronous else crowd.blocking
-    data = bytes(8 * PART)
-    act_on(answer, lambda c: c.upload(data), asynchronous=asynchronous)
-    assert crowd.most == 4
+def test_four_parts_are_sent_at_a_time(store: StubStore, asynchronous: bool) -> None:
+    """There are never more, and not fewer while parts are left."""
+    meter = ConcurrencyMeter(store, asyncio.Barrier(4) if asynchronous else threading.Barrier(4, timeout=10))
+    respond: Any = meter.respond_async if asynchronous else meter.respond
+    data = bytes(8 * PART_BYTES)
+    call_client(respond, lambda c: c.upload(data), asynchronous=asynchronous)
+    assert meter.maximum == 4
     assert len(store.parts) == 8
 
 
-def test_a_failure_ends_the_others_at_once(
-    store: Store, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_cancels_the_other_parts(
+    store: StubStore, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that pause before another try do not hold up the error, and those that have not begun never do."""
-    monkeypatch.setattr(_calls, "pause", lambda *_: 60.0)
-    store.troubles.update({1: [CUT], 2: [CUT], 3: [CUT], 4: [403]})
+    """Delays before retries end at once, and no further part is sent."""
+    monkeypatch.setattr(_http, "retry_delay", lambda *_: 60.0)
+    store.part_failures.update({1: [CUT], 2: [CUT], 3: [CUT], 4: [403]})
+    respond = slow_down(store, asynchronous)
     began = time.monotonic()
     with pytest.raises(Forbidden):
-        act_on(slowly(store, asynchronous), lambda c: c.upload(bytes(9 * PART)), asynchronous=asynchronous)
+        call_client(respond, lambda c: c.upload(bytes(9 * PART_BYTES)), asynchronous=asynchronous, retries=2)
     assert time.monotonic() - began < 20
     assert len([line for line in store.lines if line.startswith("PUT")]) < 9
 
 
-def slowly(store: Store, asynchronous: bool) -> Callable[[httpx2.Request], Any]:
-    """The store, which takes its time over part 5 and those that follow."""
+def slow_down(store: StubStore, asynchronous: bool) -> Callable[[httpx2.Request], Any]:
+    """The store with delayed responses to part 5 and later."""
 
-    def seconds(request: httpx2.Request) -> float:
+    def delay(request: httpx2.Request) -> float:
         return 0.2 if request.method == "PUT" and int(request.url.path[1:]) > 4 else 0
 
-    def blocking(request: httpx2.Request) -> httpx2.Response:
-        time.sleep(seconds(request))
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        time.sleep(delay(request))
         return store(request)
 
-    async def awaiting(request: httpx2.Request) -> httpx2.Response:
-        await asyncio.sleep(seconds(request))
+    async def respond_async(request: httpx2.Request) -> httpx2.Response:
+        await asyncio.sleep(delay(request))
         return store(request)
 
-    return awaiting if asynchronous else blocking
+    return respond_async if asynchronous else respond
 
 
-def test_a_failure_cuts_off_what_is_being_sent(store: Store) -> None:
-    """A thread in the middle of a part sends no further piece once another has failed."""
-    sent, failing = list[bytes](), threading.Event()
+def test_a_failure_cancels_a_request_that_is_being_sent(store: StubStore) -> None:
+    """A thread sends no further chunk of its part after another part has failed."""
+    sent, has_begun = list[bytes](), threading.Event()
 
-    def pieces() -> Iterator[bytes]:
+    def chunks() -> Iterator[bytes]:
         for _ in range(1000):
             sent.append(b"x")
             yield b"x"
-            failing.set()
+            has_begun.set()
             time.sleep(0.01)
 
-    async def endless() -> None:
-        await blocking.send(_io.Request("PUT", "https://store/1", {}, pieces))
+    async def send_long() -> None:
+        await blocking.send(_io.Request("PUT", "https://store/1", {}, chunks))
 
-    async def broken() -> None:
-        assert failing.wait(10)
+    async def fail_soon() -> None:
+        assert has_begun.wait(10)
         raise Forbidden(status=403)
 
     with httpx2.Client(transport=httpx2.MockTransport(store)) as http:
         blocking = _io.BlockingIO(http)
         with pytest.raises(Forbidden):
-            _io.run(blocking.together([endless, broken], at_once=2))
+            run(blocking.gather([send_long, fail_soon], concurrency=2))
     assert 1 <= len(sent) < 1000
     assert store.parts == {}
 
 
-def test_a_task_that_is_canceled_gives_up(store: Store) -> None:
-    """Cancelling an upload removes what was sent of it."""
-    started = asyncio.Event()
+def test_a_cancelled_task_aborts_the_upload(store: StubStore) -> None:
+    """The parts that were sent are deleted."""
+    has_started = asyncio.Event()
 
-    async def answer(request: httpx2.Request) -> httpx2.Response:
+    async def respond(request: httpx2.Request) -> httpx2.Response:
         if request.method == "PUT":
-            started.set()
+            has_started.set()
             await asyncio.sleep(60)
         return store(request)
 
     async def upload(client: Any) -> None:
         task = asyncio.create_task(client.upload(DATA))
-        await started.wait()
+        await has_started.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    act_on(answer, upload, asynchronous=True)
+    call_client(respond, upload, asynchronous=True)
     assert store.lines == ["POST /v1/uploads", ABORT]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core import events
 from core.events import Event
 from core.jobs import Kind
-from kinds import KINDS
+from kinds.registry import KINDS
 from tests.unit.examples import event
 
 any_text = st.text(st.characters(exclude_categories=()))  # lone surrogates too

@@ -6,7 +6,7 @@ import pytest
 
 from core import events
 from core.jobs import Kind
-from kinds import KINDS
+from kinds.registry import KINDS
 
 known = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ from core.auth import KeyStore
 from core.aws import clients
 from core.aws.blobs import Blobs
 from core.jobs import JobStore
-from jobs.publisher import handler as publisher
 from ops import stack
 from ops.__main__ import main
 
@@ -69,9 +68,7 @@ class Deployment:
 
 
 @pytest.fixture
-def deployed(
-    dynamodb: Any, jobs_table: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Deployment]:
+def deployed(dynamodb: Any, jobs_table: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     """What `republish` reads, and where it sends."""
     topics = Topics()
     parts = {
@@ -84,8 +81,4 @@ def deployed(
     monkeypatch.setattr(clients, "dynamodb", lambda: dynamodb)
     monkeypatch.setattr(clients, "s3", lambda: s3)
     monkeypatch.setattr(clients, "client", {"sns": topics}.__getitem__)
-    for variable in ("EVENTS_TOPIC", "ALERTS_TOPIC", "DATA_BUCKET"):
-        monkeypatch.setenv(variable, "as it is before and after the test")
-    publisher.dependencies.cache_clear()
-    yield Deployment(JobStore(dynamodb, jobs_table), Blobs(s3, bucket), topics)
-    publisher.dependencies.cache_clear()
+    return Deployment(JobStore(dynamodb, jobs_table), Blobs(s3, bucket), topics)

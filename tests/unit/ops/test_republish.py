@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 from botocore.exceptions import ClientError
 
+from core.dependencies import dependencies
 from core.jobs import Job, begin, fail
+from core.jobs.publisher import EventPublisher
 from jobs.publisher import handler as publisher
 from kinds.document.kind import DOCUMENT
 from ops import republish
@@ -109,9 +111,13 @@ def test_nothing_parked_is_no_error(ops: Ops, deployed: Deployment) -> None:
     assert ops("republish", "--parked") == Answer(0, "0 events published, 0 left\n", "")
 
 
-def test_the_publisher_writes_what_this_reads(ops: Ops, deployed: Deployment) -> None:
+def test_the_publisher_writes_what_this_reads(
+    ops: Ops, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the publisher itself parks can be sent: the two agree on place and form."""
-    ops("republish", "--parked")  # configures the publisher, as its environment does on AWS
+    parts = {"blobs": deployed.blobs, "publisher": EventPublisher(deployed.topics, "doc-events", "error-alerts")}
+    for name, made in parts.items():
+        monkeypatch.setitem(vars(dependencies), name, made)
     stored = event(name="document.failed")
     item = {key: getattr(stored, key) for key in PARKED}
     publisher.park({**item, "pk": "JOB#1", "sk": "EVENT#000001"}, ValueError())

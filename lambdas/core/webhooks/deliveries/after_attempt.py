@@ -11,7 +11,7 @@ from core.webhooks.deliveries.queue import Message, WebhooksQueue
 from core.webhooks.deliveries.store import MAX_QUEUE_DELAY_SECONDS, Delivery, DeliveryStore, for_job
 
 
-class Aftermath:
+class AfterAttempt:
     """The next attempt, the delivery that waits for this one's end, and what the job's owner sees of it."""
 
     def __init__(

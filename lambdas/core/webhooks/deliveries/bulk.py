@@ -16,6 +16,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from core.aws import errors as aws_errors
+from core.aws.dynamodb import batch_get
 from core.errors import Throttled
 from core.webhooks.deliveries.store import (
     LEASE_SECONDS,
@@ -135,7 +136,7 @@ class BulkStore:
     def _read(self, identifiers: Mapping[str, Any]) -> list[Delivery]:
         """Those that there are."""
         keys = [typed(delivery_key(identifier)) for identifier in identifiers]
-        found = aws_errors.batch_get(self._client, {self._table: {"Keys": keys, **_WITHOUT_KEYS}})
+        found = batch_get(self._client, {self._table: {"Keys": keys, **_WITHOUT_KEYS}})
         return [read_delivery(untyped(row)) for row in found[self._table]]
 
 

@@ -1,6 +1,6 @@
 """The webhooks queue: what is to be sent now. The deliveries table knows everything that a message says.
 
-The group is the lane, so that a slow receiver keeps only its own deliveries waiting:
+The group is the destination, so that a slow receiver keeps only its own deliveries waiting:
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues.html
 """
 
@@ -29,7 +29,7 @@ class Message:
     delivery_id: str
     owner: str
     endpoint_id: str
-    lane: str
+    destination: str
     attempts: int
     queued_at: int
     manual: bool = False
@@ -44,7 +44,7 @@ class Message:
             delivery_id=delivery.delivery_id,
             owner=delivery.owner,
             endpoint_id=delivery.endpoint_id,
-            lane=delivery.lane,
+            destination=delivery.destination,
             attempts=delivery.attempts,
             queued_at=delivery.queued_at,
             **{"manual": delivery.single} | facts,
@@ -61,7 +61,7 @@ class Message:
 
     @property
     def group(self) -> str:
-        return f"{self.owner}-{self.lane}"
+        return f"{self.owner}-{self.destination}"
 
 
 class WebhooksQueue:

@@ -8,7 +8,7 @@
      └─────────────────requeue────────── any of the last four, when its owner asks for it again
 
 Each attempt is claimed by number, so a message that comes twice is sent once. Where a delivery waits stands in one
-sparse index (gsi2): `DUE#{shard}` by when it must be looked at, `HELD#…` while its lane's circuit is open, and
+sparse index (gsi2): `DUE#{shard}` by when it must be looked at, `HELD#…` while its destination's circuit is open, and
 `UNSENT#…` once it has ended without success. A message in the queue is only a faster way to be looked at.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from core import events, ids
-from core.aws import errors as aws_errors
+from core.aws.dynamodb import batch_get
 from core.errors import NotFound
 from core.webhooks.endpoints.store import DEFAULT
 
@@ -112,8 +112,8 @@ class Delivery:
         return self.status in OPEN
 
     @property
-    def lane(self) -> str:
-        return lane(self.endpoint_id, self.url)
+    def destination(self) -> str:
+        return destination_of(self.endpoint_id, self.url)
 
 
 def delivery_id(event_id: str, endpoint_id: str) -> str:
@@ -129,7 +129,7 @@ def is_delivery_id(text: str) -> bool:
     )
 
 
-def lane(endpoint_id: str, url: str | None) -> str:
+def destination_of(endpoint_id: str, url: str | None) -> str:
     """What fails or works as one: an endpoint, or one of the URLs that jobs name."""
     if endpoint_id != DEFAULT:
         return endpoint_id
@@ -355,19 +355,21 @@ class DeliveryStore:
 
     # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_off(self, delivery_id: str, *, attempts: int, until: float) -> Delivery | None:
+    def postpone(self, delivery_id: str, *, attempts: int, until: float) -> Delivery | None:
         """Look at it again at `until` (epoch seconds); None if somebody has it in hand or it has ended."""
         place = self._due_at(delivery_id, until)
         return self._set(delivery_id, place, condition=_IDLE, values=self._idle(attempts))
 
-    def hold(self, delivery_id: str, *, owner: str, lane: str, attempts: int, queued_at: int) -> Delivery | None:
-        """Let it wait until the lane's circuit closes; it comes back by `held` and `wake`."""
-        place = {"gsi2pk": f"HELD#{owner}#{lane}", "gsi2sk": f"{events.timestamp(queued_at)}#{delivery_id}"}
+    def hold(
+        self, delivery_id: str, *, owner: str, destination: str, attempts: int, queued_at: int
+    ) -> Delivery | None:
+        """Let it wait until the destination's circuit closes; it comes back by `held` and `wake`."""
+        place = {"gsi2pk": f"HELD#{owner}#{destination}", "gsi2sk": f"{events.timestamp(queued_at)}#{delivery_id}"}
         return self._set(delivery_id, place | {"status": "pending"}, condition=_IDLE, values=self._idle(attempts))
 
-    def held(self, owner: str, lane: str, *, until: str = "~", limit: int) -> list[Item]:
+    def held(self, owner: str, destination: str, *, until: str = "~", limit: int) -> list[Item]:
         """Entries of the index for what waits for a circuit, oldest first, queued before `until`; see `wake`."""
-        return self._index("gsi2", f"HELD#{owner}#{lane}", low="", high=until, limit=limit)
+        return self._index("gsi2", f"HELD#{owner}#{destination}", low="", high=until, limit=limit)
 
     def due(self, shard: int) -> Iterator[Item]:
         """Entries of the index that must be looked at now; see `wake`."""
@@ -512,7 +514,7 @@ class DeliveryStore:
     def _many(self, identifiers: Sequence[str]) -> list[Delivery]:
         """The rows of at most 100 deliveries, those that there are."""
         keys = [delivery_key(identifier) for identifier in identifiers]
-        found = aws_errors.batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
+        found = batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
         return [delivery for row in found[self._table] if (delivery := self._visible(row, None))]
 
     def _index(self, index: str, pk: str, *, low: str, high: str, limit: int) -> list[Item]:

@@ -25,7 +25,7 @@ from typing import Any
 
 from core.errors import DeliveryError, ErrorClass, Refused
 from core.webhooks.transport.addresses import Address
-from core.webhooks.transport.connections import Connection, Connections
+from core.webhooks.transport.connection_pool import ConnectionPool, PooledConnection
 from core.webhooks.transport.guard import Policy, Target, check_address, check_url
 
 Resolver = Callable[[str], Sequence[str]]
@@ -79,7 +79,7 @@ def post(
     deadline_seconds: float,
     resolve: Resolver = system_resolver,
     ssl_context: ssl.SSLContext | None = None,
-    connections: Connections | None = None,
+    connections: ConnectionPool | None = None,
     reuse_key: Hashable | None = None,
 ) -> Response:
     """POST `body` and return the answer, whatever its status; redirects are answers like any other.
@@ -155,7 +155,7 @@ def _failing_as(error_class: ErrorClass, target: Target) -> Iterator[None]:
         raise DeliveryError(error_class, f"{target.authority}: {reason}.") from None
 
 
-def _take(pool: Connections | None, key: Hashable, target: Target, policy: Policy) -> Connection | None:
+def _take(pool: ConnectionPool | None, key: Hashable, target: Target, policy: Policy) -> PooledConnection | None:
     """A kept connection, if it leads to where `policy` still lets this target lead."""
     connection = pool.take(key) if pool is not None else None
     if connection is None:
@@ -170,12 +170,12 @@ def _take(pool: Connections | None, key: Hashable, target: Target, policy: Polic
 
 def _open(
     target: Target, policy: Policy, *, resolve: Resolver, context: ssl.SSLContext | None, deadline: _Deadline
-) -> Connection:
+) -> PooledConnection:
     with _blocking():
         addresses = _vetted(target, policy, resolve=resolve, deadline=deadline)
     sock, address = _connect(target, addresses, deadline)
     stream = _encrypted(sock, target, context, deadline) if target.tls else sock
-    return Connection(stream=stream, address=address)
+    return PooledConnection(stream=stream, address=address)
 
 
 def _vetted(target: Target, policy: Policy, *, resolve: Resolver, deadline: _Deadline) -> list[Address]:
@@ -329,13 +329,13 @@ class _Reader(io.BufferedReader):
 
 
 def _exchange(
-    connection: Connection,
+    connection: PooledConnection,
     *,
     target: Target,
     body: bytes,
     headers: Mapping[str, str],
     deadline: _Deadline,
-    pool: Connections | None,
+    pool: ConnectionPool | None,
     key: Hashable,
 ) -> Response:
     """One request and its answer. Afterwards the connection is closed, or kept in `pool` if that is safe."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from core.aws import clients, settings
 from core.aws import errors as aws_errors
-from core.aws.blobs import Blobs, batch_key, work_folder
+from core.aws.blobs import batch_key, work_folder
+from core.dependencies import dependencies
 from core.errors import EmptyDocument, JobClosed
-from core.jobs import JobStore, begin, step
+from core.jobs import begin, step
+from kinds.document.dependencies import document_dependencies
 from kinds.document.kind import DOCUMENT
 from kinds.document.reading.chunk import Chunk, chunk
 
@@ -22,39 +21,15 @@ from kinds.document.reading.chunk import Chunk, chunk
 MAX_BATCHES = 400
 
 
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    data_bucket: str
-    chunk_size: int
-    chunk_overlap: int
-    chunks_per_batch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    jobs: JobStore
-    blobs: Blobs
-    config: Settings
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config = settings.load(Settings)
-    return Dependencies(
-        JobStore(clients.dynamodb(), config.jobs_table), Blobs(clients.s3(), config.data_bucket), config
-    )
-
-
 @aws_errors.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
-    jobs, blobs, config = dependencies().jobs, dependencies().blobs, dependencies().config
+    jobs, blobs, settings = dependencies.jobs, dependencies.blobs, document_dependencies.settings
     job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="chunk", lease=event["execution"]))
     text = blobs.get(event["text_key"]).decode()
-    chunks = list(chunk(text, size=config.chunk_size, overlap=config.chunk_overlap))
+    chunks = list(chunk(text, size=settings.chunk_size, overlap=settings.chunk_overlap))
     if not chunks:
         raise EmptyDocument("The document has no text but white space.")
-    size = batch_size(len(chunks), config.chunks_per_batch)
+    size = batch_size(len(chunks), settings.chunks_per_batch)
     batches = math.ceil(len(chunks) / size)
     for batch in range(batches):
         first = batch * size

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types_boto3_bedrock_runtime import BedrockRuntimeClient
 
 Vector = Sequence[float]
-Patience = Callable[[], float]
+TimeBudget = Callable[[], float]
 """How many seconds are left for waiting on a busy model."""
 
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 0.5, 20.0
@@ -31,7 +31,7 @@ class Embedder(Protocol):
     model: str
     dimensions: int
 
-    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]: ...
+    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]: ...
 
 
 class BedrockEmbedder:
@@ -52,7 +52,7 @@ class BedrockEmbedder:
         self.model, self.dimensions = model, dimensions
         self._client, self._sleep = client, sleep
 
-    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
         for text in texts:
             yield checked(self._invoke_patiently(text, patience), self.dimensions)
 
@@ -62,7 +62,7 @@ class BedrockEmbedder:
         vector: list[float] = json.loads(answer["body"].read())["embedding"]
         return vector
 
-    def _invoke_patiently(self, text: str, patience: Patience) -> Vector:
+    def _invoke_patiently(self, text: str, patience: TimeBudget) -> Vector:
         """Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/"""
         attempt = 0
         while True:
@@ -87,7 +87,7 @@ class LocalEmbedder:
         self.model, self.dimensions = model, dimensions
         self._encoder: Any = USE(threads=1)
 
-    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
         for row in self._encoder.encode(list(texts)) if texts else ():
             yield checked(unit([float(x) for x in row]), self.dimensions)
 

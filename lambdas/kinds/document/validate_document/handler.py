@@ -2,53 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from typing import Any
 
-from core.aws import clients, settings
 from core.aws import errors as aws_errors
-from core.aws.blobs import Blobs, work_folder
+from core.aws.blobs import work_folder
+from core.dependencies import dependencies
 from core.errors import DocumentTooLarge, JobClosed
-from core.jobs import JobStore, begin
+from core.jobs import begin
+from kinds.document.dependencies import document_dependencies
 from kinds.document.kind import DOCUMENT
-from kinds.document.reading.parse import Limits, parse
-
-
-@dataclass(frozen=True)
-class Settings:
-    jobs_table: str
-    data_bucket: str
-    max_upload_bytes: int
-    max_characters: int
-    parse_timeout_seconds: int
-    parse_memory_mb: int
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    jobs: JobStore
-    blobs: Blobs
-    limits: Limits
-
-
-@functools.cache
-def dependencies() -> Dependencies:
-    config = settings.load(Settings)
-    limits = Limits(
-        max_bytes=config.max_upload_bytes,
-        max_characters=config.max_characters,
-        timeout_seconds=config.parse_timeout_seconds,
-        memory_mb=config.parse_memory_mb,
-    )
-    return Dependencies(
-        JobStore(clients.dynamodb(), config.jobs_table), Blobs(clients.s3(), config.data_bucket), limits
-    )
+from kinds.document.reading.parse import parse
 
 
 @aws_errors.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    jobs, blobs, limits = dependencies().jobs, dependencies().blobs, dependencies().limits
+    jobs, blobs, limits = dependencies.jobs, dependencies.blobs, document_dependencies.limits
     job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="validate", lease=event["execution"]))
     data = blobs.get(event["source_key"], etag=job.input.get("etag"), max_bytes=limits.max_bytes + 1)
     if len(data) > limits.max_bytes:

@@ -2,6 +2,6 @@
 
 from kinds.tally.kind import TALLY, count
 
-from core.jobs.run import task
+from core.tasks import task
 
 handler = task(TALLY, "count", count)

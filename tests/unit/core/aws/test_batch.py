@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.aws.batch import MAX_BURIED, Record, bury, carrying_on, process, receives
+from core.aws.batch import MAX_DRAINED, Record, drain, log_and_continue, process, receives
 
 
 class DeadLetters:
@@ -113,15 +113,15 @@ def test_what_is_dead_is_buried(fates: list[str]) -> None:
             raise ValueError("no")
         return fate == "done"
 
-    bury(queue, queue.url, handle)
+    drain(queue, queue.url, handle)
     assert shown == [f"body {number}" for number in range(len(fates))]
     assert queue.hidden == [f"body {number}" for number, fate in enumerate(fates) if fate != "done"]
 
 
 def test_one_call_buries_so_many() -> None:
     """A queue that fills up faster than it is emptied ends no call by its timeout."""
-    queue = DeadLetters(MAX_BURIED + 25)
-    bury(queue, queue.url, lambda body: True)
+    queue = DeadLetters(MAX_DRAINED + 25)
+    drain(queue, queue.url, lambda body: True)
     assert (len(queue.there), queue.hidden) == (25, [])
 
 
@@ -135,7 +135,7 @@ def test_a_message_that_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> No
         raise ConnectionError("lost")
 
     monkeypatch.setattr(queue, "delete_message", fail_once)
-    bury(queue, queue.url, lambda body: True)
+    drain(queue, queue.url, lambda body: True)
     assert queue.hidden == ["body 0"]
 
 
@@ -148,15 +148,15 @@ def test_a_queue_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(queue, "receive_message", fail)
     with pytest.raises(ConnectionError):
-        bury(queue, queue.url, lambda body: True)
+        drain(queue, queue.url, lambda body: True)
 
 
 def test_carrying_on(logged: Callable[[], list[dict[str, Any]]]) -> None:
     """An error is logged with what it concerns, and ends nothing but what raised it."""
     done = []
-    with carrying_on(queue="q", message_id="m-1"):
+    with log_and_continue(queue="q", message_id="m-1"):
         raise ValueError("no")
-    with carrying_on(queue="q"):
+    with log_and_continue(queue="q"):
         done.append("more")
     (line,) = logged()
     assert (line["level"], line["queue"], line["message_id"]) == ("ERROR", "q", "m-1")
@@ -171,7 +171,7 @@ def test_the_body_of_a_dead_letter_is_not_logged(logged: Callable[[], list[dict[
     def handle(body: str) -> bool:
         raise ValueError("no")
 
-    bury(queue, queue.url, handle)
+    drain(queue, queue.url, handle)
     (line,) = logged()
     assert (line["message_id"], line["queue"]) == ("id of body 0", queue.url)
     assert "body" not in str(line).replace("id of body 0", "")
@@ -179,5 +179,5 @@ def test_the_body_of_a_dead_letter_is_not_logged(logged: Callable[[], list[dict[
 
 def test_nothing_carries_on_in_a_killed_process() -> None:
     """What ends the process is no error of one thing among others."""
-    with pytest.raises(KeyboardInterrupt), carrying_on():
+    with pytest.raises(KeyboardInterrupt), log_and_continue():
         raise KeyboardInterrupt

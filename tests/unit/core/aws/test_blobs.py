@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 from core.aws import blobs as module
 from core.aws.blobs import Blobs
 from core.errors import Contended, InvalidRequest, SourceNotFound
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 
 
 def test_round_trip(blobs: Blobs) -> None:

@@ -8,6 +8,7 @@ from botocore import exceptions
 from botocore.exceptions import ClientError
 
 from core.aws import errors as aws_errors
+from core.aws.dynamodb import batch_get
 from core.errors import Retryable, Unavailable
 
 
@@ -141,7 +142,7 @@ def test_batch_get_asks_for_what_was_left_out() -> None:
     """Every key of every table is asked for until it is answered, and as it was asked for at first."""
     client = Stingy()
     wanted = {"a": {"Keys": [{"pk": 1}, {"pk": 2}], "ConsistentRead": True}, "b": {"Keys": [{"pk": 3}]}}
-    found = aws_errors.batch_get(client, wanted)
+    found = batch_get(client, wanted)
     assert found == {"a": [{"of": "a", "pk": 1}, {"of": "a", "pk": 2}], "b": [{"of": "b", "pk": 3}]}
     assert client.asked[1] == {"a": {"Keys": [{"pk": 2}], "ConsistentRead": True}}
 
@@ -149,5 +150,5 @@ def test_batch_get_asks_for_what_was_left_out() -> None:
 def test_batch_get_of_nothing() -> None:
     """DynamoDB refuses a table without keys, so it is not asked."""
     client = Stingy()
-    assert aws_errors.batch_get(client, {"a": {"Keys": []}}) == {"a": []}
+    assert batch_get(client, {"a": {"Keys": []}}) == {"a": []}
     assert client.asked == []

@@ -27,8 +27,8 @@ from core.jobs.store import MAX_CONTENTIONS, PROGRESS_EVENT_SECONDS
 from kinds.document.index.catalog import Catalog
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit import conftest
 from tests.unit.core.jobs import meddler
 from tests.unit.core.jobs.meddler import Crash, Meddler, Meddling, meanwhile
@@ -910,9 +910,9 @@ def completed(seconds: float, **facts: Any) -> Job:
 def test_history(bench: Bench) -> None:
     """Lengths are remembered by owner and kind, to the millisecond, the latest last, thirty at most."""
     for seconds in range(40):
-        bench.store.learn(completed(seconds + 0.567))
-    bench.store.learn(completed(9, owner="ben"))
-    bench.store.learn(completed(8, kind="replay", input=replay().input))
+        bench.store.record_duration(completed(seconds + 0.567))
+    bench.store.record_duration(completed(9, owner="ben"))
+    bench.store.record_duration(completed(8, kind="replay", input=replay().input))
     assert bench.store.history("ana", "document").seconds == tuple(n + 0.567 for n in range(10, 40))
     assert bench.store.history("ben", "document").seconds == (9,)
     assert bench.store.history("ana", "replay").seconds == (8,)
@@ -922,14 +922,14 @@ def test_history(bench: Bench) -> None:
 @pytest.mark.parametrize("facts", [{"status": status} for status in ("failed", "canceled", "running", "queued")])
 def test_no_lesson(bench: Bench, facts: dict[str, str]) -> None:
     """A job that did not complete does not say how long one takes."""
-    bench.store.learn(job(finished_at=events.timestamp(NOW + 5), **facts))
-    bench.store.learn(job(status="completed"))
+    bench.store.record_duration(job(finished_at=events.timestamp(NOW + 5), **facts))
+    bench.store.record_duration(job(status="completed"))
     assert bench.store.history("ana", "document").seconds == ()
 
 
 def test_a_history_is_forgotten_with_its_last_job(bench: Bench) -> None:
     """The row expires with the job that it learned from last, and is none of what lists or indexes show."""
-    bench.store.learn(completed(5, expires_at=123))
+    bench.store.record_duration(completed(5, expires_at=123))
     item = bench.item("OWNER#ana", "PACE#document")
     assert item is not None
     assert (item["expires_at"], item["entity"]) == (123, "pace")

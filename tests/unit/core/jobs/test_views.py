@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core import events
-from core.jobs import History, Job, Snapshot, links, polling, views
+from core.jobs import History, Job, Snapshot, links, polling_interval, views
 from core.models import JobStatus, JobSummary, JobView
 from tests.unit.examples import NOW, job, replay
 
@@ -47,7 +47,7 @@ def snapshot(subject: Job = RUNNING, progress: Any = (3, 8), webhook: Any = None
 def test_small(moment: Moment) -> None:
     """Polling gets seven fields, and the error of a job that failed."""
     moment(300)
-    assert views.small(snapshot(), UNKNOWN) == {
+    assert views.status_view(snapshot(), UNKNOWN) == {
         "job_id": RUNNING.job_id,
         "status": "running",
         "stage": "embed",
@@ -57,13 +57,13 @@ def test_small(moment: Moment) -> None:
         "expected_completion": events.timestamp(NOW + 800),
     }
     error = {"code": "no_text", "message": "Nothing.", "stage": "validate"}
-    failed = views.small(snapshot(replace(RUNNING, status="failed", error=error), None), UNKNOWN)
+    failed = views.status_view(snapshot(replace(RUNNING, status="failed", error=error), None), UNKNOWN)
     assert (failed["error"], failed["progress"]) == (error, None)
 
 
 def test_whole_hides_what_is_internal() -> None:
     """The whole job shows no lease, no key of a file or of its links, no version of the row and no expiry."""
-    shown = views.whole(snapshot(), LINKS, UNKNOWN)
+    shown = views.job_view(snapshot(), LINKS, UNKNOWN)
     text = json.dumps(shown)
     assert not {"lease", "input", "version", "expires_at", "steps", "owner", "link_key"} & set(shown)
     assert "inputs/ana" not in text
@@ -82,8 +82,8 @@ def test_whole_hides_what_is_internal() -> None:
 def test_what_a_job_is_about(subject: Job, named: dict[str, str], absent: str) -> None:
     """A job names what it is about; the field of another kind is absent, also after its model, and not null."""
     for model, view in (
-        (JobView, views.whole(snapshot(subject), LINKS, UNKNOWN)),
-        (JobSummary, views.summary(subject, LINKS)),
+        (JobView, views.job_view(snapshot(subject), LINKS, UNKNOWN)),
+        (JobSummary, views.job_summary(subject, LINKS)),
     ):
         for shown in (view, model.model_validate(view).model_dump(mode="json")):
             assert named.items() <= shown.items()
@@ -93,7 +93,7 @@ def test_what_a_job_is_about(subject: Job, named: dict[str, str], absent: str) -
 
 def test_progress_of_a_replay() -> None:
     """What a replay was asked is not shown, but how far it is."""
-    shown = views.whole(snapshot(replay(), (50, 120)), LINKS, UNKNOWN)
+    shown = views.job_view(snapshot(replay(), (50, 120)), LINKS, UNKNOWN)
     assert shown["progress"] == {"done": 50, "total": 120}
     assert "input" not in shown
 
@@ -108,15 +108,15 @@ def test_links() -> None:
         "events": f"{follow}/events",
         "live": f"{LIVE}?token={token}",
     }
-    assert views.summary(RUNNING, LINKS)["links"] == LINKS.of(RUNNING)
-    assert views.whole(snapshot(), LINKS, UNKNOWN)["links"] == LINKS.of(RUNNING)
+    assert views.job_summary(RUNNING, LINKS)["links"] == LINKS.of(RUNNING)
+    assert views.job_view(snapshot(), LINKS, UNKNOWN)["links"] == LINKS.of(RUNNING)
 
 
 def test_webhook() -> None:
     """A job without a webhook has none; one that was never called says so; then its last delivery is shown."""
     hooked = replace(RUNNING, webhook_url="https://example.com/x")
-    assert views.whole(snapshot(), LINKS, UNKNOWN)["webhook"] is None
-    assert views.whole(snapshot(hooked), LINKS, UNKNOWN)["webhook"] == {
+    assert views.job_view(snapshot(), LINKS, UNKNOWN)["webhook"] is None
+    assert views.job_view(snapshot(hooked), LINKS, UNKNOWN)["webhook"] == {
         "url": "https://example.com/x",
         "status": None,
         "attempts": 0,
@@ -129,7 +129,7 @@ def test_webhook() -> None:
         "attempts": Decimal(2),
         "last_attempt": {"status": Decimal(500), "duration_ms": Decimal(12), "error": "http_5xx", "body": None},
     }
-    shown = views.whole(snapshot(hooked, webhook=row), LINKS, UNKNOWN)["webhook"]
+    shown = views.job_view(snapshot(hooked, webhook=row), LINKS, UNKNOWN)["webhook"]
     assert json.loads(json.dumps(shown)) == {
         "url": "https://example.com/x",
         "status": "pending",
@@ -142,10 +142,10 @@ def test_a_large_result() -> None:
     """A result that is too large for the row is not shown but linked: for an hour, and to its object alone."""
     key = f"results/ana/{RUNNING.job_id}/result.json"
     done = replace(RUNNING, status="completed", result_key=key)
-    shown = views.whole(snapshot(done), LINKS, UNKNOWN)
+    shown = views.job_view(snapshot(done), LINKS, UNKNOWN)
     assert (shown["result"], shown["result_truncated"]) == (None, True)
     assert shown["links"]["result"] == f"https://data.example.com/{key}?seconds=3600"
-    assert shown["links"] == views.summary(done, LINKS)["links"] == LINKS.of(done)
+    assert shown["links"] == views.job_summary(done, LINKS)["links"] == LINKS.of(done)
     assert JobView.model_validate(shown).model_dump(mode="json")["result_truncated"] is True
     assert "result_key" not in shown
 
@@ -153,7 +153,7 @@ def test_a_large_result() -> None:
 @pytest.mark.parametrize("result", [None, {"chunks": 3}])
 def test_a_small_result(result: Any) -> None:
     """A result that is shown, or is not there yet, is not said to be truncated, and has no link."""
-    shown = views.whole(snapshot(replace(RUNNING, result=result)), LINKS, UNKNOWN)
+    shown = views.job_view(snapshot(replace(RUNNING, result=result)), LINKS, UNKNOWN)
     assert (shown["result"], shown["result_truncated"]) == (result, False)
     assert "result" not in shown["links"]
     assert "result_truncated" not in JobView.model_validate(shown).model_dump(mode="json")
@@ -167,7 +167,10 @@ def test_what_a_job_waits_for() -> None:
         (waiting, {"waiting_for": "rate_limit", "waiting_since": since}),
         (RUNNING, {}),
     ):
-        small, whole = views.small(snapshot(subject), UNKNOWN), views.whole(snapshot(subject), LINKS, UNKNOWN)
+        small, whole = (
+            views.status_view(snapshot(subject), UNKNOWN),
+            views.job_view(snapshot(subject), LINKS, UNKNOWN),
+        )
         status, view = JobStatus.model_validate(small), JobView.model_validate(whole)
         for shown in (small, whole, status.model_dump(mode="json"), view.model_dump(mode="json")):
             assert {key: shown[key] for key in ("waiting_for", "waiting_since") if key in shown} == told
@@ -177,8 +180,8 @@ def test_what_a_job_waits_for() -> None:
 def test_everything_is_json() -> None:
     """Whatever a job holds can be answered as JSON."""
     done = replace(RUNNING, status="completed", result={"score": 0.5}, metadata={"a": "b"})
-    assert json.loads(json.dumps(views.whole(snapshot(done), LINKS, UNKNOWN)))["result"] == {"score": 0.5}
-    assert json.dumps(views.summary(done, LINKS))
+    assert json.loads(json.dumps(views.job_view(snapshot(done), LINKS, UNKNOWN)))["result"] == {"score": 0.5}
+    assert json.dumps(views.job_summary(done, LINKS))
 
 
 def test_etag() -> None:
@@ -218,10 +221,10 @@ def test_when(moment: Moment, age: float, done: Any, history: History) -> None:
     moment(age)
     known, possible = ((done[0] + more) / done[1] if done and done[1] else None for more in (0, 1))
     seen = snapshot(progress=done)
-    assert views.retry_after(seen, history) == polling.next_look(age, history=history, progress=possible)
-    length = polling.expected_length(age, history=history, progress=known)
+    assert views.retry_after(seen, history) == polling_interval.next_poll(age, history=history, progress=possible)
+    length = polling_interval.expected_length(age, history=history, progress=known)
     expected = None if length is None else events.timestamp(NOW + length)
-    assert views.small(seen, history)["expected_completion"] == expected
+    assert views.status_view(seen, history)["expected_completion"] == expected
 
 
 def test_a_clock_that_is_behind(moment: Moment) -> None:
@@ -229,11 +232,13 @@ def test_a_clock_that_is_behind(moment: Moment) -> None:
     just_now = views.retry_after(snapshot(progress=None), HOURLY)
     moment(-5)
     assert views.retry_after(snapshot(progress=None), HOURLY) == just_now
-    assert views.small(snapshot(progress=None), HOURLY)["expected_completion"] == events.timestamp(NOW + 3600)
+    assert views.status_view(snapshot(progress=None), HOURLY)["expected_completion"] == events.timestamp(
+        NOW + 3600
+    )
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
 def test_no_end_is_expected_of_what_has_ended(status: str) -> None:
     """A job that has ended is not expected to end, whatever is known of its kind."""
     ended = snapshot(replace(RUNNING, status=status))
-    assert views.small(ended, HOURLY)["expected_completion"] is None
+    assert views.status_view(ended, HOURLY)["expected_completion"] is None

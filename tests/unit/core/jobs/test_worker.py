@@ -1,4 +1,4 @@
-"""core.jobs.run.Worker and the changes it makes, under any interleaving, duplicates and kills"""
+"""core.jobs.worker.Worker and the changes it makes, under any interleaving, duplicates and kills"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from core.jobs import (
     give_back,
 )
 from core.jobs.machine import Change
-from core.jobs.run import MAX_DELAY_SECONDS, MAX_HOPS, Worker, backoff
+from core.jobs.worker import MAX_DELAY_SECONDS, MAX_HOPS, Worker, backoff
 from tests.unit.core.jobs import meddler
 from tests.unit.core.jobs.meddler import Crash, Meddler, Meddling
 from tests.unit.core.jobs.memory_table import MemoryTable

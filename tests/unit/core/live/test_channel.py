@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from core import ids
 from core.live.channel import FLUSH_SECONDS, REFRESH_SECONDS, Channel
 from core.live.messages import FRAME_BYTES
-from core.live.sockets import Outcome
-from core.live.subscriptions import Room, Subscription
+from core.live.sockets import SendOutcome
+from core.live.subscriptions import Subscribers, Subscription
 from tests.unit.examples import FakeClock
 
 JOB = ids.new("job")
@@ -53,13 +53,13 @@ class Listener:
 
 
 class World:
-    """An audience, its sockets and a clock. `breaks`: how many more messages reach a connection, and then what."""
+    """An subscriptions, its sockets and a clock. `breaks`: how many more messages reach a connection, and then what."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(0.0)
         self.listeners: dict[str, Listener] = {}
         self.rows: dict[str, Subscription] = {}
-        self.breaks: dict[str, tuple[int, Outcome]] = {}
+        self.breaks: dict[str, tuple[int, SendOutcome]] = {}
         self.forgotten: list[str] = []
         self.looks: list[float] = []
         self.said: list[tuple[float, Counter[str]]] = []
@@ -77,14 +77,14 @@ class World:
         )
         return self.listeners.setdefault(name, Listener())
 
-    # what a channel knows of its audience
+    # what a channel knows of its subscriptions
 
-    def room(self, job_id: str) -> Room:
+    def subscribers(self, job_id: str) -> Subscribers:
         self.looks.append(self.clock.now)
         assert job_id == JOB
         if self.trouble:
             raise self.trouble
-        return Room(1, list(self.rows.values()))
+        return Subscribers(1, list(self.rows.values()))
 
     def forget(self, connection_id: str) -> None:
         if self.trouble:
@@ -94,17 +94,17 @@ class World:
 
     # and of its sockets
 
-    def tell_all(self, messages: Mapping[str, Sequence[str]]) -> dict[str, Outcome]:
+    def send_all(self, messages: Mapping[str, Sequence[str]]) -> dict[str, SendOutcome]:
         assert all(messages.values())
         self.said.append((self.clock.now, Counter({who: len(what) for who, what in messages.items()})))
         return {who: self._tell(who, what) for who, what in messages.items()}
 
-    def _tell(self, who: str, messages: Sequence[str]) -> Outcome:
-        left, outcome = self.breaks.pop(who, (len(messages), Outcome.SENT))
+    def _tell(self, who: str, messages: Sequence[str]) -> SendOutcome:
+        left, outcome = self.breaks.pop(who, (len(messages), SendOutcome.SENT))
         for text in messages[:left]:
             assert len(text.encode()) <= FRAME_BYTES
             self.listeners[who].hear(json.loads(text))
-        return outcome if left < len(messages) else Outcome.SENT
+        return outcome if left < len(messages) else SendOutcome.SENT
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def snapshots(listener: Listener) -> list[str]:
 NAMES = st.sampled_from("abc")
 HUGE = 'ñ\0"👩‍🚀' * 9000
 words = st.text(max_size=5) | st.just(HUGE)
-failures = st.tuples(NAMES, st.integers(0, 4), st.sampled_from([Outcome.FAILED, Outcome.GONE]))
+failures = st.tuples(NAMES, st.integers(0, 4), st.sampled_from([SendOutcome.FAILED, SendOutcome.GONE]))
 steps = st.one_of(
     st.tuples(st.just("write"), words),
     st.tuples(st.just("write"), words),
@@ -191,7 +191,7 @@ def test_a_text_never_goes_wrong(story: list[tuple[str, Any]]) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 0.3), st.text(min_size=1, max_size=3)), max_size=60))
 def test_pace(tokens: list[tuple[float, str]]) -> None:
-    """However fast tokens come, a listener is told at most ten times a second, and looked for once a second."""
+    """However fast tokens come, a listener is sent at most ten times a second, and looked for once a second."""
     world = World()
     listener = world.join("a")
     channel = world.channel()
@@ -226,7 +226,7 @@ def test_the_first_word_is_said_at_once(world: World) -> None:
 
 
 def test_who_comes_late(world: World) -> None:
-    """Within a second who comes late is told all there is, once, and the others only what is new."""
+    """Within a second who comes late is sent all there is, once, and the others only what is new."""
     first = world.join("a")
     channel = world.channel()
     channel.write("one ")
@@ -253,7 +253,7 @@ def test_who_comes_late_to_a_pause(world: World) -> None:
 
 
 def test_who_comes_last(world: World) -> None:
-    """Who comes when the last word has been said is told the whole at the end."""
+    """Who comes when the last word has been said is sent the whole at the end."""
     with world.channel() as channel:
         channel.write("one")
         late = world.join("b")
@@ -261,7 +261,7 @@ def test_who_comes_last(world: World) -> None:
 
 
 def test_asking_anew(world: World) -> None:
-    """Who asks anew is told all of it again."""
+    """Who asks anew is sent all of it again."""
     listener = world.join("a")
     channel = world.channel()
     channel.write("one ")
@@ -281,11 +281,11 @@ def test_who_has_not_joined_is_told_nothing(world: World) -> None:
 
 
 def test_who_was_not_reached(world: World) -> None:
-    """After a failure the whole is told again, with the next piece; others are told as ever."""
+    """After a failure the whole is sent again, with the next piece; others are sent as ever."""
     failing, other = world.join("a"), world.join("b")
     channel = world.channel()
     channel.write("one ")
-    world.breaks["a"] = (0, Outcome.FAILED)
+    world.breaks["a"] = (0, SendOutcome.FAILED)
     for word in ("two ", "three"):
         world.clock.now += FLUSH_SECONDS
         channel.write(word)
@@ -299,16 +299,16 @@ def test_the_last_word_failed(world: World) -> None:
     with world.channel() as channel:
         channel.write("one")
         channel.write("two")
-        world.breaks["a"] = (0, Outcome.FAILED)
+        world.breaks["a"] = (0, SendOutcome.FAILED)
     assert listener.text == "onetwo"
 
 
 def test_who_is_gone(world: World) -> None:
-    """A connection that is gone is forgotten once, and told nothing more."""
+    """A connection that is gone is forgotten once, and offset nothing more."""
     world.join("a")
     world.join("b")
     channel = world.channel()
-    world.breaks["a"] = (0, Outcome.GONE)
+    world.breaks["a"] = (0, SendOutcome.GONE)
     for word in ("one", "two", "three"):
         channel.write(word)
         world.clock.now += FLUSH_SECONDS
@@ -366,7 +366,7 @@ def test_trouble_with_the_table(
         world.trouble = None
         world.clock.now += REFRESH_SECONDS
         channel.write("two")
-        world.trouble, world.breaks["a"] = trouble, (0, Outcome.GONE)
+        world.trouble, world.breaks["a"] = trouble, (0, SendOutcome.GONE)
         channel.write("three")
     assert snapshots(listener) == ["one two"]
     assert {line["level"] for line in logged()} == {"WARNING"}

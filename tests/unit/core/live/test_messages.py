@@ -37,7 +37,7 @@ def logs(draw: Any) -> list[Event]:
     return [sized(number, *each) for number, each in enumerate(facts, 1)]
 
 
-def told(packed: list[str]) -> list[Any]:
+def offset(packed: list[str]) -> list[Any]:
     assert all(json.loads(text)["type"] == "events" for text in packed)
     return [payload for text in packed for payload in json.loads(text)["events"]]
 
@@ -45,7 +45,7 @@ def told(packed: list[str]) -> list[Any]:
 @given(logs())
 def test_every_event_is_told_once_and_in_order(log: list[Event]) -> None:
     """What was packed comes out again, in order; what fits in no message has its envelope, and says so."""
-    heard = told(messages.of_events(log))
+    heard = offset(messages.of_events(log))
     assert [payload["sequence"] for payload in heard] == [each.sequence for each in log]
     for payload, each in zip(heard, log, strict=True):
         whole = each.payload
@@ -145,7 +145,7 @@ def test_parts_fit_into_frames(text: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_whatever_is_said_can_be_sent(text: str) -> None:
-    """Even half a surrogate pair, which UTF-8 has no bytes for, is told and heard as it is."""
+    """Even half a surrogate pair, which UTF-8 has no bytes for, is sent and heard as it is."""
     assert json.loads(messages.about("x", text=text).encode().decode()) == {"type": "x", "text": text}
 
 

@@ -8,20 +8,20 @@ from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.live.sockets import WORKERS, Outcome, Sockets
+from core.live.sockets import WORKERS, SendOutcome, Sockets
 from tests.unit.gateway import GONE, THROTTLED, Gateway
 
 URL = "https://live.example.com"
-TROUBLES: dict[str | Exception, Outcome] = {
-    GONE: Outcome.GONE,
-    THROTTLED: Outcome.FAILED,
-    "ForbiddenException": Outcome.FAILED,
-    "PayloadTooLargeException": Outcome.FAILED,
-    "InternalServerError": Outcome.FAILED,
-    ReadTimeoutError(endpoint_url=URL): Outcome.FAILED,
-    ConnectionClosedError(endpoint_url=URL): Outcome.FAILED,
-    EndpointConnectionError(endpoint_url=URL): Outcome.FAILED,
-    ClientError({}, "PostToConnection"): Outcome.FAILED,
+TROUBLES: dict[str | Exception, SendOutcome] = {
+    GONE: SendOutcome.GONE,
+    THROTTLED: SendOutcome.FAILED,
+    "ForbiddenException": SendOutcome.FAILED,
+    "PayloadTooLargeException": SendOutcome.FAILED,
+    "InternalServerError": SendOutcome.FAILED,
+    ReadTimeoutError(endpoint_url=URL): SendOutcome.FAILED,
+    ConnectionClosedError(endpoint_url=URL): SendOutcome.FAILED,
+    EndpointConnectionError(endpoint_url=URL): SendOutcome.FAILED,
+    ClientError({}, "PostToConnection"): SendOutcome.FAILED,
 }
 
 
@@ -39,10 +39,10 @@ def test_outcomes(gateway: Gateway, trouble: str | Exception) -> None:
 
 def test_sent(gateway: Gateway) -> None:
     """Texts go out as UTF-8, in order; with none of them a connection is not spoken to."""
-    assert Sockets(gateway).tell("a", ["1", "ñ👩‍🚀"]) is Outcome.SENT
+    assert Sockets(gateway).tell("a", ["1", "ñ👩‍🚀"]) is SendOutcome.SENT
     assert gateway.sent["a"] == ["1", "ñ👩‍🚀"]
     gateway.troubles["b"] = GONE
-    assert Sockets(gateway).tell("b", []) is Outcome.SENT
+    assert Sockets(gateway).tell("b", []) is SendOutcome.SENT
 
 
 def test_nothing_is_said_after_what_could_not_be(gateway: Gateway) -> None:
@@ -54,7 +54,7 @@ def test_nothing_is_said_after_what_could_not_be(gateway: Gateway) -> None:
         post(**options)
 
     gateway.post_to_connection = post_but_the_second  # type: ignore[method-assign]
-    assert Sockets(gateway).tell("a", ["1", "2", "3"]) is Outcome.FAILED
+    assert Sockets(gateway).tell("a", ["1", "2", "3"]) is SendOutcome.FAILED
     assert gateway.sent["a"] == ["1"]
 
 
@@ -65,18 +65,19 @@ def test_many_at_once(facts: dict[str, tuple[list[str], str | Exception | None]]
     """Each connection has its own outcome and its messages in order, whatever becomes of the others."""
     gateway = Gateway()
     gateway.troubles = {who: trouble for who, (_, trouble) in facts.items() if trouble}
-    outcomes = Sockets(gateway).tell_all({who: texts for who, (texts, _) in facts.items()})
+    outcomes = Sockets(gateway).send_all({who: texts for who, (texts, _) in facts.items()})
     assert outcomes == {
-        who: TROUBLES[trouble] if trouble and texts else Outcome.SENT for who, (texts, trouble) in facts.items()
+        who: TROUBLES[trouble] if trouble and texts else SendOutcome.SENT
+        for who, (texts, trouble) in facts.items()
     }
     for who, (texts, trouble) in facts.items():
         assert gateway.sent.get(who, []) == ([] if trouble else texts)
 
 
 def test_a_thousand(gateway: Gateway) -> None:
-    """More connections than there are threads are all told."""
+    """More connections than there are threads are all offset."""
     said = {str(number): [str(number)] for number in range(WORKERS * 32)}
-    assert set(Sockets(gateway).tell_all(said).values()) == {Outcome.SENT}
+    assert set(Sockets(gateway).send_all(said).values()) == {SendOutcome.SENT}
     assert gateway.sent == said
 
 
@@ -93,7 +94,7 @@ def test_closing(gateway: Gateway, trouble: str | Exception, logged: Callable[[]
 def test_what_is_logged(gateway: Gateway, logged: Callable[[], list[dict[str, Any]]]) -> None:
     """A failure is logged by its code, without what was to be said; one that is gone is no failure."""
     gateway.troubles = {"a": THROTTLED, "b": GONE}
-    Sockets(gateway).tell_all({"a": ["secret"], "b": ["secret"]})
+    Sockets(gateway).send_all({"a": ["secret"], "b": ["secret"]})
     (line,) = logged()
     assert line["reason"] == THROTTLED
     assert "secret" not in str(line)

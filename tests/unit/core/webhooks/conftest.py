@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 import trustme
 
-from core.webhooks.transport.connections import Connections
+from core.webhooks.transport.connection_pool import ConnectionPool
 
 Handler = Callable[[socket.socket], None]
 
@@ -130,8 +130,8 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.fixture
-def connections() -> Iterator[Connections]:
-    kept = Connections()
+def connections() -> Iterator[ConnectionPool]:
+    kept = ConnectionPool()
     yield kept
     kept.close()
 

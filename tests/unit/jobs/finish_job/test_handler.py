@@ -8,14 +8,14 @@ import pytest
 
 from core import errors
 from core.aws.blobs import Blobs
+from core.dependencies import dependencies
 from core.errors import JobClosed, Superseded, Unavailable
 from core.jobs import JobStore, begin, cancel
-from jobs.finish_job import handler as module
 from jobs.finish_job.handler import explain, handler
 from kinds.document.index.catalog import Catalog
 from kinds.document.kind import DOCUMENT
-from tests.support.calls import Calls, transaction_canceled
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls, transaction_canceled
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import document, job
 
 EXECUTION = "arn:execution"
@@ -23,7 +23,7 @@ EXECUTION = "arn:execution"
 
 @pytest.fixture
 def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore:
-    return module.dependencies().jobs
+    return dependencies.jobs
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from core.webhooks.endpoints.owner_log import OwnerLog
 from jobs.publisher.handler import handler
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import DAY, job, replay
 
 BODY = events.encode({"event": "document.indexed", "text": "año \u2028 👩‍🚀", "score": 0.1})

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from core import events
+from core.dependencies import dependencies
 from core.jobs import JobStore, begin, cancel
-from jobs.reaper import handler as module
 from jobs.reaper.handler import handler
 from kinds.document.kind import DOCUMENT
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import job
 
 DEAD = ("INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL")
@@ -59,7 +59,7 @@ def calls(queues: Queues) -> Iterator[Calls]:
 
 @pytest.fixture
 def store(calls: Calls, jobs_table: str) -> JobStore:
-    return module.dependencies().jobs
+    return dependencies.jobs
 
 
 def sweep() -> None:

@@ -11,15 +11,15 @@ from botocore.exceptions import ClientError
 
 from core import events
 from core.aws.blobs import Blobs
+from core.dependencies import dependencies
 from core.jobs import Job, JobStore, begin, cancel, complete, fail
-from jobs.start_job import handler as module
 from jobs.start_job.handler import handler
 from kinds.document.index.catalog import Catalog
 from kinds.document.index.vectors import ObjectVectors, Version
 from kinds.document.kind import DOCUMENT, version_of
 from kinds.replay.kind import REPLAY
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import document, job, replay
 
 
@@ -61,7 +61,7 @@ def machine(environment: dict[str, str], jobs_table: str, bucket: str) -> Iterat
 
 @pytest.fixture
 def store(machine: Machine) -> JobStore:
-    return module.dependencies().jobs
+    return dependencies.jobs
 
 
 @pytest.fixture

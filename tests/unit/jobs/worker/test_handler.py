@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from core.aws.blobs import Blobs
+from core.dependencies import dependencies
 from core.errors import CountMismatch, Throttled
 from core.jobs import Job, JobStore, begin, cancel
-from jobs.worker import handler as module
 from jobs.worker.handler import LAST_RECEIVE, handler
-from kinds.document import batches
 from kinds.document.batches import RESERVE_SECONDS
+from kinds.document.dependencies import document_dependencies
 from kinds.document.index import embedding
-from kinds.document.index.embedding import Patience, Vector
+from kinds.document.index.embedding import TimeBudget, Vector
 from kinds.document.index.vectors import unpack
 from kinds.document.kind import DOCUMENT, version_of
 from kinds.replay.kind import REPLAY
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import echo_kind, job, replay
 
 EXECUTION = "arn:execution"
@@ -37,7 +37,7 @@ class Model:
         self.patience: list[float] = []
         self.short = False
 
-    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
         self.patience.append(patience())
         for text in texts[:-1] if self.short else texts:
             self.asked.append(text)
@@ -62,7 +62,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
 
 @pytest.fixture
 def store(environment: dict[str, str], jobs_table: str, bucket: str, queues: None, model: Model) -> JobStore:
-    return module.dependencies().jobs
+    return dependencies.jobs
 
 
 @pytest.fixture
@@ -106,8 +106,8 @@ def told(calls: Calls) -> list[tuple[str, str | None]]:
 
 
 def stored(subject: Job) -> list[list[float]]:
-    key = f"{batches.dependencies().vectors._batch(version_of(subject), 0)}.f32"
-    return [list(row) for row in unpack(batches.dependencies().blobs.get(key), 2)]
+    key = f"{document_dependencies.vectors._batch(version_of(subject), 0)}.f32"
+    return [list(row) for row in unpack(dependencies.blobs.get(key), 2)]
 
 
 def test_batch(store: JobStore, subject: Job, model: Model, calls: Calls) -> None:
@@ -236,7 +236,7 @@ def test_canceled_while_the_model_thinks(store: JobStore, subject: Job, model: M
     """Vectors of a job that was canceled meanwhile are removed again."""
     real = model.embed
 
-    def embed(texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+    def embed(texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
         yield from real(texts, patience=patience)
         store.apply(subject.job_id, cancel)
 

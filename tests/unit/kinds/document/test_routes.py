@@ -9,8 +9,8 @@ import pytest
 
 from kinds.document.index.catalog import Catalog, Document
 from rest.api.handler import handler
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import document
 from tests.unit.http_calls import Answer, call, problem
 

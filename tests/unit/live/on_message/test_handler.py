@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from core import ids
 from core.errors import InvalidRequest
 from core.jobs import JobStore, links
-from core.live.subscriptions import MAX_SUBSCRIPTIONS, TICKET_SECONDS, Audience, Subscription
+from core.live.subscriptions import MAX_SUBSCRIPTIONS, TICKET_SECONDS, Subscription, Subscriptions
 from kinds.document.kind import DOCUMENT
 from live.on_message.handler import MAX_SEQUENCE, _parsed, handler
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import DAY, job
 from tests.unit.gateway import GONE, THROTTLED, Gateway
 
@@ -29,8 +29,8 @@ def jobs(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> JobStor
 
 
 @pytest.fixture
-def audience(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Audience:
-    return Audience(dynamodb, jobs_table)
+def subscriptions(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Subscriptions:
+    return Subscriptions(dynamodb, jobs_table)
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def subscribe(job_id: str, connection_id: str = "c=", **facts: Any) -> None:
 
 
 @pytest.fixture
-def guest(audience: Audience) -> str:
+def guest(subscriptions: Subscriptions) -> str:
     """Ana's connection, by ticket."""
-    assert arrive({"ticket": audience.issue_ticket("ana")[0]}) == 200
+    assert arrive({"ticket": subscriptions.issue_ticket("ana")[0]}) == 200
     return "c="
 
 
@@ -87,8 +87,8 @@ def error(gateway: Gateway, code: str, connection_id: str = "c=") -> dict[str, A
     return found
 
 
-def asking(audience: Audience, job_id: str) -> list[tuple[str, int]]:
-    return [(one.connection_id, one.after) for one in audience.room(job_id).asking]
+def asking(subscriptions: Subscriptions, job_id: str) -> list[tuple[str, int]]:
+    return [(one.connection_id, one.after) for one in subscriptions.subscribers(job_id).asking]
 
 
 # ── handshakes ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,22 +96,22 @@ def asking(audience: Audience, job_id: str) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("query", "after"), [({}, 0), ({"after": "7"}, 7), ({"after": "999999"}, MAX_SEQUENCE)])
 def test_a_link_lets_in(
-    jobs: JobStore, audience: Audience, gateway: Gateway, job_id: str, query: dict[str, str], after: int
+    jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, job_id: str, query: dict[str, str], after: int
 ) -> None:
-    """Who has a job's link asks for that job by connecting, and is told nothing before the handshake is over."""
+    """Who has a job's link asks for that job by connecting, and is sent nothing before the handshake is over."""
     assert arrive({"token": token(jobs, job_id), **query}) == 200
-    assert asking(audience, job_id) == [("c=", after)]
-    connection = audience.connection("c=")
+    assert asking(subscriptions, job_id) == [("c=", after)]
+    connection = subscriptions.connection("c=")
     assert connection is not None
     assert (connection.owner, connection.job_id) == ("ana", job_id)
     assert gateway.sent == {}
 
 
-def test_a_link_lets_in_often(jobs: JobStore, audience: Audience, job_id: str) -> None:
+def test_a_link_lets_in_often(jobs: JobStore, subscriptions: Subscriptions, job_id: str) -> None:
     """A link is for as many connections as like."""
     text = token(jobs, job_id)
     assert {arrive({"token": text}, f"c{number}=") for number in range(5)} == {200}
-    assert len(audience.room(job_id).asking) == 5
+    assert len(subscriptions.subscribers(job_id).asking) == 5
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_a_link_lets_in_often(jobs: JobStore, audience: Audience, job_id: str) -
     ],
 )
 def test_a_wrong_token(
-    jobs: JobStore, audience: Audience, job_id: str, wrong: Callable[[JobStore, str], str]
+    jobs: JobStore, subscriptions: Subscriptions, job_id: str, wrong: Callable[[JobStore, str], str]
 ) -> None:
     """What is no token of this job, or no more, is refused with 403, and nothing is remembered."""
     assert arrive({"token": wrong(jobs, job_id)}) == 403
-    assert audience.connection("c=") is None
-    assert audience.room(job_id).subscriptions == []
+    assert subscriptions.connection("c=") is None
+    assert subscriptions.subscribers(job_id).subscriptions == []
 
 
 def _of_other(jobs: JobStore, job_id: str) -> str:
@@ -169,64 +169,64 @@ def _expired(jobs: JobStore) -> str:
     ],
     ids=lambda text: ascii(text[:12]),
 )
-def test_a_wrong_number(jobs: JobStore, audience: Audience, job_id: str, after: str) -> None:
+def test_a_wrong_number(jobs: JobStore, subscriptions: Subscriptions, job_id: str, after: str) -> None:
     """What is no sequence of an event is refused, however it is written, and nothing is remembered."""
     assert arrive({"token": token(jobs, job_id), "after": after}) == 422
-    assert audience.connection("c=") is None
+    assert subscriptions.connection("c=") is None
 
 
-def test_a_ticket_lets_in_once(audience: Audience) -> None:
+def test_a_ticket_lets_in_once(subscriptions: Subscriptions) -> None:
     """A ticket lets its owner in, and is refused from then on."""
-    ticket, _ = audience.issue_ticket("ana")
+    ticket, _ = subscriptions.issue_ticket("ana")
     assert arrive({"ticket": ticket}, "a=") == 200
-    connection = audience.connection("a=")
+    connection = subscriptions.connection("a=")
     assert connection is not None
     assert (connection.owner, connection.job_id) == ("ana", None)
     assert arrive({"ticket": ticket}, "b=") == 403
-    assert audience.connection("b=") is None
+    assert subscriptions.connection("b=") is None
 
 
-def test_a_ticket_that_has_expired(dynamodb: Any, jobs_table: str, audience: Audience) -> None:
+def test_a_ticket_that_has_expired(dynamodb: Any, jobs_table: str, subscriptions: Subscriptions) -> None:
     """After a minute a ticket is refused, though its row may still be there."""
-    ticket, _ = Audience(dynamodb, jobs_table, clock=lambda: NOW - TICKET_SECONDS - 1).issue_ticket("ana")
+    ticket, _ = Subscriptions(dynamodb, jobs_table, clock=lambda: NOW - TICKET_SECONDS - 1).issue_ticket("ana")
     assert arrive({"ticket": ticket}) == 403
 
 
 @pytest.mark.parametrize(
     "query", [None, {}, {"ticket": ""}, {"ticket": "x"}, {"ticket": "\0" * 5000}, {"tickets": "x"}]
 )
-def test_no_ticket(audience: Audience, query: dict[str, str] | None) -> None:
+def test_no_ticket(subscriptions: Subscriptions, query: dict[str, str] | None) -> None:
     """Whoever comes with nothing that holds is refused."""
     assert arrive(query) == 403
-    assert audience.connection("c=") is None
+    assert subscriptions.connection("c=") is None
 
 
-def test_a_token_is_no_ticket(jobs: JobStore, audience: Audience, job_id: str) -> None:
+def test_a_token_is_no_ticket(jobs: JobStore, subscriptions: Subscriptions, job_id: str) -> None:
     """Neither passes for the other."""
     assert arrive({"ticket": token(jobs, job_id)}) == 403
-    assert arrive({"token": audience.issue_ticket("ana")[0]}) == 403
+    assert arrive({"token": subscriptions.issue_ticket("ana")[0]}) == 403
 
 
-def test_leaving(audience: Audience, guest: str, job_id: str) -> None:
+def test_leaving(subscriptions: Subscriptions, guest: str, job_id: str) -> None:
     """Who leaves is forgotten with all that it listened to; who is unknown may leave as well."""
     subscribe(job_id)
     send({"action": "follow", "kind": "document"})
     leave()
     leave("nobody")
-    assert audience.connection(guest) is None
-    assert audience.room(job_id).subscriptions == []
-    assert audience.followers("ana", "document") == []
+    assert subscriptions.connection(guest) is None
+    assert subscriptions.subscribers(job_id).subscriptions == []
+    assert subscriptions.followers("ana", "document") == []
 
 
-def test_asking_after_the_end(audience: Audience, gateway: Gateway, guest: str, job_id: str) -> None:
+def test_asking_after_the_end(subscriptions: Subscriptions, gateway: Gateway, guest: str, job_id: str) -> None:
     """A message that overtakes the end of its connection leaves nothing behind."""
     leave()
     subscribe(job_id)
     error(gateway, "forbidden")
     send({"action": "follow", "kind": "document"})
     error(gateway, "forbidden")
-    assert audience.room(job_id).subscriptions == []
-    assert audience.followers("ana", "document") == []
+    assert subscriptions.subscribers(job_id).subscriptions == []
+    assert subscriptions.followers("ana", "document") == []
 
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -335,32 +335,32 @@ def test_ping(gateway: Gateway, guest: str) -> None:
     assert gateway.heard(guest) == [{"type": "pong"}]
 
 
-def test_subscribing(audience: Audience, gateway: Gateway, guest: str, job_id: str) -> None:
+def test_subscribing(subscriptions: Subscriptions, gateway: Gateway, guest: str, job_id: str) -> None:
     """What is asked for is noted; the answer comes from who replays what was missed."""
     subscribe(job_id)
-    assert asking(audience, job_id) == [("c=", 0)]
+    assert asking(subscriptions, job_id) == [("c=", 0)]
     subscribe(job_id, after=4)
-    assert asking(audience, job_id) == [("c=", 4)]
+    assert asking(subscriptions, job_id) == [("c=", 4)]
     assert gateway.sent == {}
 
 
-def test_unsubscribing(audience: Audience, gateway: Gateway, guest: str, job_id: str) -> None:
+def test_unsubscribing(subscriptions: Subscriptions, gateway: Gateway, guest: str, job_id: str) -> None:
     """The end of a subscription is confirmed, also where there was none."""
     subscribe(job_id)
     for _ in range(2):
         send({"action": "unsubscribe", "job_id": job_id})
         assert gateway.heard(guest) == [{"type": "unsubscribed", "job_id": job_id}]
-    assert audience.room(job_id).subscriptions == []
+    assert subscriptions.subscribers(job_id).subscriptions == []
 
 
-def test_following(audience: Audience, gateway: Gateway, guest: str) -> None:
+def test_following(subscriptions: Subscriptions, gateway: Gateway, guest: str) -> None:
     """Following and its end are confirmed."""
     send({"action": "follow", "kind": "replay"})
     assert gateway.heard(guest) == [{"type": "following", "kind": "replay"}]
-    assert audience.followers("ana", "replay") == ["c="]
+    assert subscriptions.followers("ana", "replay") == ["c="]
     send({"action": "unfollow", "kind": "replay"})
     assert gateway.heard(guest) == [{"type": "unfollowed", "kind": "replay"}]
-    assert audience.followers("ana", "replay") == []
+    assert subscriptions.followers("ana", "replay") == []
 
 
 @pytest.mark.parametrize("message", [{"action": "follow", "kind": "document"}, {"action": "subscribe"}])
@@ -373,15 +373,17 @@ def test_an_unknown_connection(gateway: Gateway, job_id: str, message: dict[str,
 @pytest.mark.parametrize(
     "name", [lambda: ids.new("job"), lambda: "x", lambda: "", lambda: "META", lambda: ids.new("job").lower()]
 )
-def test_an_unknown_job(audience: Audience, gateway: Gateway, guest: str, name: Callable[[], str]) -> None:
+def test_an_unknown_job(
+    subscriptions: Subscriptions, gateway: Gateway, guest: str, name: Callable[[], str]
+) -> None:
     """A job that is not there is not found, by the name that was given."""
     unknown = name()
     subscribe(unknown)
     assert error(gateway, "not_found")["job_id"] == unknown
-    assert audience.room(unknown).subscriptions == []
+    assert subscriptions.subscribers(unknown).subscriptions == []
 
 
-def test_somebody_elses_job(jobs: JobStore, audience: Audience, gateway: Gateway, guest: str) -> None:
+def test_somebody_elses_job(jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, guest: str) -> None:
     """Another owner's job is answered like one that does not exist."""
     foreign, unknown = submitted(jobs, owner="ben"), ids.new("job")
     subscribe(foreign)
@@ -389,7 +391,7 @@ def test_somebody_elses_job(jobs: JobStore, audience: Audience, gateway: Gateway
     said = [{**message, "job_id": ""} for message in gateway.heard(guest)]
     assert said[0] == said[1]
     assert said[0]["code"] == "not_found"
-    assert audience.room(foreign).subscriptions == []
+    assert subscriptions.subscribers(foreign).subscriptions == []
 
 
 def test_an_expired_job(jobs: JobStore, gateway: Gateway, guest: str) -> None:
@@ -409,67 +411,71 @@ def linked(jobs: JobStore, job_id: str) -> str:
 
 
 def test_a_link_is_for_one_job(
-    jobs: JobStore, audience: Audience, gateway: Gateway, linked: str, job_id: str
+    jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, linked: str, job_id: str
 ) -> None:
     """By a link one may ask for its job anew, for no other one of the owner's, and follow nothing."""
     other = submitted(jobs)
     subscribe(job_id, after=3)
-    assert asking(audience, job_id) == [("c=", 3)]
+    assert asking(subscriptions, job_id) == [("c=", 3)]
     for unknown in (other, ids.new("job"), "x"):
         subscribe(unknown)
         assert error(gateway, "forbidden")["job_id"] == unknown
     send({"action": "follow", "kind": "document"})
     error(gateway, "forbidden")
-    assert audience.room(other).subscriptions == []
-    assert audience.followers("ana", "document") == []
+    assert subscriptions.subscribers(other).subscriptions == []
+    assert subscriptions.followers("ana", "document") == []
 
 
-def test_a_link_may_end_and_begin_again(audience: Audience, gateway: Gateway, linked: str, job_id: str) -> None:
+def test_a_link_may_end_and_begin_again(
+    subscriptions: Subscriptions, gateway: Gateway, linked: str, job_id: str
+) -> None:
     """Who came by a link may unsubscribe and ask again."""
     send({"action": "unsubscribe", "job_id": job_id})
     assert gateway.heard(linked) == [{"type": "unsubscribed", "job_id": job_id}]
     subscribe(job_id)
-    assert asking(audience, job_id) == [("c=", 0)]
+    assert asking(subscriptions, job_id) == [("c=", 0)]
 
 
 # ── limits and trouble ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
-def full(jobs: JobStore, audience: Audience, guest: str) -> list[str]:
+def full(jobs: JobStore, subscriptions: Subscriptions, guest: str) -> list[str]:
     """Ana listens to as much as she may."""
-    connection = audience.connection(guest)
+    connection = subscriptions.connection(guest)
     assert connection is not None
     found = [submitted(jobs) for _ in range(MAX_SUBSCRIPTIONS)]
     for one in found:
-        audience.subscribe(connection, one)
+        subscriptions.subscribe(connection, one)
     return found
 
 
-def test_too_many(audience: Audience, gateway: Gateway, full: list[str], job_id: str) -> None:
-    """A hundred jobs and kinds are enough; one less makes room for another."""
+def test_too_many(subscriptions: Subscriptions, gateway: Gateway, full: list[str], job_id: str) -> None:
+    """A hundred jobs and kinds are enough; one less makes subscribers for another."""
     subscribe(job_id)
     assert error(gateway, "too_many_subscriptions")["job_id"] == job_id
     send({"action": "follow", "kind": "document"})
     error(gateway, "too_many_subscriptions")
-    assert audience.room(job_id).subscriptions == []
+    assert subscriptions.subscribers(job_id).subscriptions == []
     send({"action": "unsubscribe", "job_id": full[0]})
     gateway.heard("c=")
     subscribe(job_id)
     assert gateway.sent == {}
-    assert asking(audience, job_id) == [("c=", 0)]
+    assert asking(subscriptions, job_id) == [("c=", 0)]
 
 
-def test_asking_anew_needs_no_room(audience: Audience, gateway: Gateway, full: list[str]) -> None:
+def test_asking_anew_needs_no_room(subscriptions: Subscriptions, gateway: Gateway, full: list[str]) -> None:
     """Who listens to as much as it may can still ask anew for any of it."""
     subscribe(full[7], after=2)
     assert gateway.sent == {}
-    assert asking(audience, full[7]) == [("c=", 2)]
+    assert asking(subscriptions, full[7]) == [("c=", 2)]
 
 
-def test_others_are_not_counted(audience: Audience, gateway: Gateway, full: list[str], job_id: str) -> None:
+def test_others_are_not_counted(
+    subscriptions: Subscriptions, gateway: Gateway, full: list[str], job_id: str
+) -> None:
     """Each connection has a limit of its own."""
-    assert arrive({"ticket": audience.issue_ticket("ana")[0]}, "d=") == 200
+    assert arrive({"ticket": subscriptions.issue_ticket("ana")[0]}, "d=") == 200
     subscribe(job_id, "d=")
     assert gateway.sent == {}
 
@@ -498,10 +504,10 @@ def test_trouble_with_the_table(
 
 
 def test_no_secret_is_logged(
-    jobs: JobStore, audience: Audience, job_id: str, logged: Callable[[], list[dict[str, Any]]]
+    jobs: JobStore, subscriptions: Subscriptions, job_id: str, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
     """Neither tokens nor tickets nor messages are written to the log."""
-    text, (ticket, _) = token(jobs, job_id), audience.issue_ticket("ana")
+    text, (ticket, _) = token(jobs, job_id), subscriptions.issue_ticket("ana")
     arrive({"token": text})
     arrive({"token": text + "x"})
     arrive({"ticket": ticket})
@@ -510,9 +516,11 @@ def test_no_secret_is_logged(
     assert logged() == []
 
 
-def test_a_day_later(audience: Audience, guest: str, job_id: str, dynamodb: Any, jobs_table: str) -> None:
+def test_a_day_later(
+    subscriptions: Subscriptions, guest: str, job_id: str, dynamodb: Any, jobs_table: str
+) -> None:
     """What a connection has left behind is gone after a day, whoever looks."""
     subscribe(job_id)
-    tomorrow = Audience(dynamodb, jobs_table, clock=lambda: NOW + DAY)
-    found: list[Subscription] = list(tomorrow.room(job_id).subscriptions)
+    tomorrow = Subscriptions(dynamodb, jobs_table, clock=lambda: NOW + DAY)
+    found: list[Subscription] = list(tomorrow.subscribers(job_id).subscriptions)
     assert found == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core import ids
-from core.live.subscriptions import CONNECTING_SECONDS, Audience
+from core.live.subscriptions import CONNECTING_SECONDS, Subscriptions
 from live.ping import handler as module
 from live.ping.handler import handler
 from tests.unit.gateway import GONE, THROTTLED, Gateway
@@ -18,17 +18,17 @@ PING = [{"type": "ping"}]
 
 
 @pytest.fixture
-def earlier(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Audience:
+def earlier(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Subscriptions:
     """What connects by this has been connected for some minutes."""
-    return Audience(dynamodb, jobs_table, clock=lambda: NOW - 300)
+    return Subscriptions(dynamodb, jobs_table, clock=lambda: NOW - 300)
 
 
 @pytest.fixture
-def audience(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Audience:
-    return Audience(dynamodb, jobs_table)
+def subscriptions(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Subscriptions:
+    return Subscriptions(dynamodb, jobs_table)
 
 
-def test_each_is_pinged_once(earlier: Audience, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_is_pinged_once(earlier: Subscriptions, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every connection hears one ping, whatever it listens to, also where they come in several portions."""
     monkeypatch.setattr(module, "AT_ONCE", 4)
     everybody = [earlier.connect(f"c{number}=", owner="ana") for number in range(10)]
@@ -47,7 +47,10 @@ def test_nobody(environment: dict[str, str], jobs_table: str, gateway: Gateway) 
 
 
 def test_those_who_are_gone(
-    earlier: Audience, audience: Audience, gateway: Gateway, logged: Callable[[], list[dict[str, Any]]]
+    earlier: Subscriptions,
+    subscriptions: Subscriptions,
+    gateway: Gateway,
+    logged: Callable[[], list[dict[str, Any]]],
 ) -> None:
     """Who vanished without a word is forgotten with all that it listened to; who could not be reached is not."""
     gone, throttled = earlier.connect("gone=", owner="ana"), earlier.connect("throttled=", owner="ana")
@@ -56,28 +59,28 @@ def test_those_who_are_gone(
         earlier.follow(one, "document")
     gateway.troubles = {"gone=": GONE, "throttled=": THROTTLED}
     handler({}, None)
-    assert audience.connection("gone=") is None
-    assert audience.connection("throttled=") == throttled
-    assert [one.connection_id for one in audience.room(JOB).subscriptions] == ["throttled="]
-    assert audience.followers("ana", "document") == ["throttled="]
+    assert subscriptions.connection("gone=") is None
+    assert subscriptions.connection("throttled=") == throttled
+    assert [one.connection_id for one in subscriptions.subscribers(JOB).subscriptions] == ["throttled="]
+    assert subscriptions.followers("ana", "document") == ["throttled="]
     assert gateway.closed == []
 
 
-def test_a_handshake_is_left_alone(audience: Audience, gateway: Gateway) -> None:
+def test_a_handshake_is_left_alone(subscriptions: Subscriptions, gateway: Gateway) -> None:
     """A connection whose handshake is not over seems to be gone, and is not to be forgotten for that."""
-    shaking_hands = audience.connect("new=", owner="ana")
-    audience.subscribe(shaking_hands, JOB)
+    shaking_hands = subscriptions.connect("new=", owner="ana")
+    subscriptions.subscribe(shaking_hands, JOB)
     gateway.troubles["new="] = GONE
     handler({}, None)
-    assert audience.connection("new=") == shaking_hands
-    assert len(audience.room(JOB).subscriptions) == 1
+    assert subscriptions.connection("new=") == shaking_hands
+    assert len(subscriptions.subscribers(JOB).subscriptions) == 1
 
 
 def test_soon_after_the_handshake(
-    environment: dict[str, str], dynamodb: Any, jobs_table: str, audience: Audience, gateway: Gateway
+    environment: dict[str, str], dynamodb: Any, jobs_table: str, subscriptions: Subscriptions, gateway: Gateway
 ) -> None:
     """Some seconds later it is like any other."""
-    Audience(dynamodb, jobs_table, clock=lambda: NOW - CONNECTING_SECONDS - 1).connect("a=", owner="ana")
+    Subscriptions(dynamodb, jobs_table, clock=lambda: NOW - CONNECTING_SECONDS - 1).connect("a=", owner="ana")
     gateway.troubles["a="] = GONE
     handler({}, None)
-    assert audience.connection("a=") is None
+    assert subscriptions.connection("a=") is None

@@ -14,12 +14,12 @@ from core.events import Event
 from core.jobs import JobStore
 from core.live import messages
 from core.live.messages import MESSAGE_BYTES
-from core.live.subscriptions import CONNECTING_SECONDS, KEPT_SECONDS, Audience, Connection
+from core.live.subscriptions import CONNECTING_SECONDS, KEPT_SECONDS, Connection, Subscriptions
 from kinds.document.kind import DOCUMENT
 from live.push import handler as live_push
 from live.push.handler import handler
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.conftest import JOBS
 from tests.unit.examples import DAY, job
 from tests.unit.gateway import GONE, THROTTLED, Gateway, sequences
@@ -34,7 +34,7 @@ class Bench:
     def __init__(self, dynamodb: Any, gateway: Gateway) -> None:
         self.dynamodb, self.gateway = dynamodb, gateway
         self.jobs = JobStore(dynamodb, JOBS)
-        self.audience = Audience(dynamodb, JOBS)
+        self.subscriptions = Subscriptions(dynamodb, JOBS)
         self._numbers = 1000
 
     def job(self, **facts: Any) -> str:
@@ -70,20 +70,20 @@ class Bench:
 
     def connect(self, name: str, *, owner: str = "ana", ago: float = 60) -> Connection:
         """A connection that was made some seconds ago."""
-        return Audience(self.dynamodb, JOBS, clock=lambda: time.time() - ago).connect(name, owner=owner)
+        return Subscriptions(self.dynamodb, JOBS, clock=lambda: time.time() - ago).connect(name, owner=owner)
 
     def ask(self, name: str, job_id: str, *, after: int = 0, ago: float = 60) -> Record:
-        self.audience.subscribe(self.connect(name, ago=ago), job_id, after=after)
+        self.subscriptions.subscribe(self.connect(name, ago=ago), job_id, after=after)
         return self.asked(job_id, name)
 
     def join(self, name: str, job_id: str) -> None:
-        """Ask, and be told everything so far."""
+        """Ask, and be sent everything so far."""
         assert push(self.ask(name, job_id)) == []
         self.gateway.heard(name)
 
     def states(self, job_id: str) -> dict[str, bool]:
         """Who listens, and whether it has joined."""
-        return {one.connection_id: one.joined for one in self.audience.room(job_id).subscriptions}
+        return {one.connection_id: one.joined for one in self.subscriptions.subscribers(job_id).subscriptions}
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ class Context:
 
 
 def push(*records: Record, left: Context | None = None) -> list[str]:
-    """The sequence numbers that the function reports as failed. `left`: what it is told of the time it has."""
+    """The sequence numbers that the function reports as failed. `left`: what it is sent of the time it has."""
     answer = handler({"Records": list(records)}, left or Context(60))
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
@@ -149,8 +149,8 @@ def test_who_asks_is_told_what_it_missed(
 def test_events_are_told_as_they_were_stored(bench: Bench, gateway: Gateway, job_id: str) -> None:
     """A listener gets each payload as it is in the log."""
     push(bench.ask("a=", job_id))
-    told, _ = gateway.heard("a=")
-    assert told == {"type": "events", "events": [event.payload for event in bench.jobs.events(job_id)]}
+    offset, _ = gateway.heard("a=")
+    assert offset == {"type": "events", "events": [event.payload for event in bench.jobs.events(job_id)]}
 
 
 def test_several_at_once(bench: Bench, gateway: Gateway, job_id: str) -> None:
@@ -218,7 +218,7 @@ def test_a_huge_event(bench: Bench, gateway: Gateway, job_id: str) -> None:
 
 
 def test_jobs_do_not_mix(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """Each hears of its own job alone, and each job is told of once, however its records lie."""
+    """Each hears of its own job alone, and each job is sent of once, however its records lie."""
     other = bench.job()
     bench.join("a=", job_id)
     bench.join("b=", other)
@@ -237,7 +237,7 @@ def test_nobody_listens(bench: Bench, gateway: Gateway, job_id: str, calls: Call
     pushed = [call for call in calls.log if call.operation not in ("GetItem", "PutItem")]
     asked = [call.params["ExpressionAttributeValues"] for call in pushed]
     assert asked == [{":pk": f"JOB#{job_id}", ":sk": "LIVE"}, {":pk": "OWNER#ana", ":sk": "FOLLOW#document#"}]
-    assert bench.audience.room(job_id).told == 0
+    assert bench.subscriptions.subscribers(job_id).offset == 0
 
 
 def test_nothing_is_read_for_who_has_heard_it(bench: Bench, job_id: str, calls: Calls) -> None:
@@ -253,9 +253,9 @@ def test_nothing_is_read_for_who_has_heard_it(bench: Bench, job_id: str, calls: 
 
 
 def test_a_long_silence(bench: Bench, gateway: Gateway, job_id: str, dynamodb: Any) -> None:
-    """Where it is not known any more what has been told, all is told again: rather twice than not at all."""
+    """Where it is not known any more what has been sent, all is sent again: rather twice than not at all."""
     bench.join("a=", job_id)
-    Audience(dynamodb, JOBS, clock=lambda: NOW - KEPT_SECONDS - 1).note_told(job_id, 1, was=1)
+    Subscriptions(dynamodb, JOBS, clock=lambda: NOW - KEPT_SECONDS - 1).save_offset(job_id, 1, was=1)
     push(bench.log(job_id))
     assert sequences(gateway.heard("a=")) == [1, 2]
 
@@ -269,7 +269,7 @@ def test_an_expired_job(bench: Bench, gateway: Gateway, dynamodb: Any) -> None:
 
 
 def test_expired_listeners(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """A row that has expired and is still there is told nothing."""
+    """A row that has expired and is still there is sent nothing."""
     record = bench.ask("a=", job_id, ago=DAY)
     assert push(record) == []
     assert gateway.sent == {}
@@ -278,7 +278,7 @@ def test_expired_listeners(bench: Bench, gateway: Gateway, job_id: str) -> None:
 def test_a_subscription_that_has_ended(bench: Bench, gateway: Gateway, job_id: str) -> None:
     """The record of a subscription that has ended in the meantime tells nobody."""
     record = bench.ask("a=", job_id)
-    bench.audience.unsubscribe("a=", job_id)
+    bench.subscriptions.unsubscribe("a=", job_id)
     assert push(record) == []
     assert gateway.sent == {}
 
@@ -288,7 +288,7 @@ def test_many_listeners(bench: Bench, gateway: Gateway, job_id: str, calls: Call
     names = [f"c{place}=" for place in range(200)]
     connection = bench.connect("c=")
     for name in names:
-        bench.audience.subscribe(
+        bench.subscriptions.subscribe(
             Connection(connection_id=name, owner="ana", connected_at=connection.connected_at), job_id
         )
     push(bench.asked(job_id, "c0="))
@@ -324,7 +324,7 @@ def test_a_log_is_packed_once(
 def test_during_the_handshake(
     bench: Bench, gateway: Gateway, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who seems to be gone some seconds after it has come is asked for again, however often, and told later."""
+    """Who seems to be gone some seconds after it has come is asked for again, however often, and offset later."""
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     gateway.troubles["a="] = GONE
@@ -333,7 +333,7 @@ def test_during_the_handshake(
         assert push(bench.asked(job_id, "a=")) == []
     assert bench.states(job_id) == {"a=": False}
     assert pauses == [live_push.HANDSHAKE_SECONDS] * (1 + 2 * live_push.MAX_TRIES)
-    assert bench.audience.connection("a=") is not None
+    assert bench.subscriptions.connection("a=") is not None
     gateway.troubles.clear()
     push(bench.asked(job_id, "a="))
     assert sequences(gateway.heard("a=")) == [1]
@@ -342,12 +342,12 @@ def test_during_the_handshake(
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_who_is_gone(bench: Bench, gateway: Gateway, job_id: str, joined: bool) -> None:
-    """Who vanished is forgotten with all that it listens to, and others are told."""
+    """Who vanished is forgotten with all that it listens to, and others are sent."""
     other = bench.job()
     connection = bench.connect("a=", ago=CONNECTING_SECONDS + 1)
-    bench.audience.subscribe(connection, job_id)
-    bench.audience.subscribe(connection, other)
-    bench.audience.follow(connection, "document")
+    bench.subscriptions.subscribe(connection, job_id)
+    bench.subscriptions.subscribe(connection, other)
+    bench.subscriptions.follow(connection, "document")
     if joined:
         push(bench.asked(job_id, "a="))
     bench.join("b=", job_id)
@@ -355,8 +355,8 @@ def test_who_is_gone(bench: Bench, gateway: Gateway, job_id: str, joined: bool) 
     gateway.troubles["a="] = GONE
     assert push(bench.log(job_id)) == []
     assert (bench.states(job_id), bench.states(other)) == ({"b=": True}, {})
-    assert bench.audience.connection("a=") is None
-    assert bench.audience.followers("ana", "document") == []
+    assert bench.subscriptions.connection("a=") is None
+    assert bench.subscriptions.followers("ana", "document") == []
     assert sequences(gateway.heard("b=")) == [2]
 
 
@@ -365,15 +365,15 @@ def test_who_vanishes_from_a_hundred_jobs(bench: Bench, gateway: Gateway) -> Non
     connection = bench.connect("a=")
     jobs = [bench.job() for _ in range(100)]
     for one in jobs:
-        bench.audience.subscribe(connection, one)
+        bench.subscriptions.subscribe(connection, one)
     gateway.troubles["a="] = GONE
     assert push(bench.asked(jobs[50], "a=")) == []
     assert not any(bench.states(one) for one in jobs)
-    assert bench.audience.count("a=") == 0
+    assert bench.subscriptions.count("a=") == 0
 
 
 def test_a_throttled_socket(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """Who cannot be reached is told later what it missed, however much others have been told by then."""
+    """Who cannot be reached is sent later what it missed, however much others have been sent by then."""
     bench.join("a=", job_id)
     bench.join("b=", job_id)
     gateway.troubles["a="] = THROTTLED
@@ -407,7 +407,7 @@ def test_tries_end(bench: Bench, gateway: Gateway, job_id: str, trouble: str, ag
     gateway.post_to_connection = post_in_trouble  # type: ignore[method-assign]
     push(record)
     assert bench.states(job_id) == {}
-    assert bench.audience.connection("a=") is None
+    assert bench.subscriptions.connection("a=") is None
     assert gateway.closed == ["a="]
 
 
@@ -416,9 +416,9 @@ def test_tries_end(bench: Bench, gateway: Gateway, job_id: str, trouble: str, ag
 
 def test_followers(bench: Bench, gateway: Gateway, job_id: str) -> None:
     """Who follows a kind hears every event of the owner's jobs of that kind, and nothing else."""
-    bench.audience.follow(bench.connect("a="), "document")
-    bench.audience.follow(bench.connect("b=", owner="ben"), "document")
-    bench.audience.follow(bench.connect("c="), "replay")
+    bench.subscriptions.follow(bench.connect("a="), "document")
+    bench.subscriptions.follow(bench.connect("b=", owner="ben"), "document")
+    bench.subscriptions.follow(bench.connect("c="), "replay")
     assert push(bench.log(job_id), bench.log(job_id)) == []
     (message,) = gateway.heard("a=")
     assert sequences([message]) == [2, 3]
@@ -428,36 +428,36 @@ def test_followers(bench: Bench, gateway: Gateway, job_id: str) -> None:
 def test_followers_who_listen_are_told_once(bench: Bench, gateway: Gateway, job_id: str) -> None:
     """A follower who also listens to the job hears its events but once."""
     bench.join("a=", job_id)
-    connection = bench.audience.connection("a=")
+    connection = bench.subscriptions.connection("a=")
     assert connection is not None
-    bench.audience.follow(connection, "document")
-    bench.audience.follow(bench.connect("b="), "document")
+    bench.subscriptions.follow(connection, "document")
+    bench.subscriptions.follow(bench.connect("b="), "document")
     push(bench.log(job_id))
     assert sequences(gateway.heard("a=")) == sequences(gateway.heard("b=")) == [2]
 
 
 def test_a_subscription_is_no_news_to_followers(bench: Bench, gateway: Gateway, job_id: str) -> None:
     """Somebody's asking to listen tells followers nothing."""
-    bench.audience.follow(bench.connect("a="), "document")
+    bench.subscriptions.follow(bench.connect("a="), "document")
     push(bench.ask("b=", job_id))
     assert gateway.heard("a=") == []
 
 
 @pytest.mark.parametrize("trouble", [GONE, THROTTLED])
 def test_a_follower_that_breaks(bench: Bench, gateway: Gateway, job_id: str, trouble: str) -> None:
-    """Nobody could tell a follower later what it missed, so it is cut off; the others are told."""
+    """Nobody could tell a follower later what it missed, so it is cut off; the others are sent."""
     for name in ("a=", "b=", "c="):
-        bench.audience.follow(bench.connect(name), "document")
+        bench.subscriptions.follow(bench.connect(name), "document")
     gateway.troubles["b="] = trouble
     assert push(bench.log(job_id)) == []
     assert sequences(gateway.heard("a=")) == sequences(gateway.heard("c=")) == [2]
-    assert bench.audience.followers("ana", "document") == ["a=", "c="]
-    assert bench.audience.connection("b=") is None
+    assert bench.subscriptions.followers("ana", "document") == ["a=", "c="]
+    assert bench.subscriptions.connection("b=") is None
 
 
 def test_a_follower_is_closed(bench: Bench, gateway: Gateway, job_id: str) -> None:
     """A follower that was not reached is closed, so that it comes back."""
-    bench.audience.follow(bench.connect("a="), "document")
+    bench.subscriptions.follow(bench.connect("a="), "document")
     post = gateway.post_to_connection
 
     def post_in_trouble(**options: Any) -> None:
@@ -475,7 +475,7 @@ def test_a_follower_is_closed(bench: Bench, gateway: Gateway, job_id: str) -> No
 def test_a_thousand_followers(bench: Bench, gateway: Gateway, job_id: str) -> None:
     """A thousand followers all hear of an event."""
     for place in range(1000):
-        bench.audience.follow(
+        bench.subscriptions.follow(
             Connection(connection_id=f"c{place}=", owner="ana", connected_at=int(NOW)), "document"
         )
     push(bench.log(job_id))
@@ -488,13 +488,13 @@ def test_a_thousand_followers(bench: Bench, gateway: Gateway, job_id: str) -> No
 def test_from_the_first_that_fails_on(
     bench: Bench, gateway: Gateway, calls: Calls, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """The first record of the first job that fails is reported; it and the rest are told when they come again."""
+    """The first record of the first job that fails is reported; it and the rest are sent when they come again."""
     first, second, third = (bench.job() for _ in range(3))
     for name, each in zip(("a=", "b=", "c="), (first, second, third), strict=True):
         bench.join(name, each)
     records = [bench.log(each) for each in (first, second, first, third, second)]
     calls.log.clear()
-    # a job's queries are four: its room, its log until there is no more, and its followers
+    # a job's queries are four: its subscribers, its log until there is no more, and its followers
     calls.fail("dynamodb", "Query", "InternalServerError", every=5, times=1)
     assert push(*records) == [number(records[1])]
     assert [line["job_id"] for line in logged()] == [second]
@@ -508,7 +508,7 @@ def test_from_the_first_that_fails_on(
 
 
 def test_what_cannot_be_noted_is_told_again(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
-    """Where it could not be noted how far a job was told, that comes again: rather twice than not at all."""
+    """Where it could not be noted how far a job was sent, that comes again: rather twice than not at all."""
     bench.join("a=", job_id)
     record = bench.log(job_id)
     calls.fail("dynamodb", "PutItem", "ThrottlingException", times=1)
@@ -520,7 +520,7 @@ def test_what_cannot_be_noted_is_told_again(bench: Bench, gateway: Gateway, job_
 def test_a_poisoned_record(
     bench: Bench, gateway: Gateway, job_id: str, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """A record that can never be read stops nobody: its job's listeners are told what the log has, others too."""
+    """A record that can never be read stops nobody: its job's listeners are sent what the log has, others too."""
     other = bench.job()
     bench.join("a=", job_id)
     bench.join("b=", other)
@@ -532,7 +532,7 @@ def test_a_poisoned_record(
 
 
 def test_no_time_left(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """What might not be told to the end in this turn is told in the next."""
+    """What might not be sent to the end in this turn is sent in the next."""
     other = bench.job()
     bench.join("a=", job_id)
     bench.join("b=", other)
@@ -542,7 +542,7 @@ def test_no_time_left(bench: Bench, gateway: Gateway, job_id: str) -> None:
 
 
 def test_a_full_room(bench: Bench, gateway: Gateway, job_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the most listeners that a job may have, who asks is told so; who has joined notices nothing."""
+    """Beyond the most listeners that a job may have, who asks is sent so; who has joined notices nothing."""
     monkeypatch.setattr(live_push, "MAX_LISTENERS", 2)
     bench.join("a=", job_id)
     records = [bench.ask(name, job_id) for name in ("b=", "c=")]
@@ -559,11 +559,11 @@ def test_two_at_once(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) 
     bench.join("a=", job_id)
     asked = bench.ask("b=", job_id)
 
-    def another(_: Any) -> None:  # it has read the room before `b=` asked, and tells `a=` of event 2
+    def another(_: Any) -> None:  # it has read the subscribers before `b=` asked, and tells `a=` of event 2
         bench.log(job_id)
-        bench.audience.note_told(job_id, 2, was=1)
+        bench.subscriptions.save_offset(job_id, 2, was=1)
 
-    calls.on("dynamodb", "PutItem", another, when=lambda call: call.params["Item"].get("entity") == "room")
+    calls.on("dynamodb", "PutItem", another, when=lambda call: call.params["Item"].get("entity") == "subscribers")
     assert push(asked) == [number(asked)]
     assert push(asked) == []
     assert sequences(gateway.heard("b="))[-2:] == [1, 2]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rest.api.dependencies import Dependencies, dependencies
+from core.dependencies import Dependencies, dependencies
 from rest.api.handler import handler
 from tests.unit.http_calls import Answer, call
 
@@ -17,7 +17,7 @@ def deployed(
     environment: dict[str, str], jobs_table: str, deliveries_table: str, bucket: str, secrets_key: str
 ) -> Dependencies:
     """The API with the tables that it stands on, empty."""
-    return dependencies()
+    return dependencies
 
 
 @pytest.fixture

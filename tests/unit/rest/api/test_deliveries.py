@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import events, ids
+from core.dependencies import Dependencies
 from core.webhooks.deliveries.store import Attempt, Delivery, delivery_id, draft, is_delivery_id
-from rest.api.dependencies import Dependencies
 from tests.unit.http_calls import Answer, problem
 
 Api = Callable[..., Answer]
@@ -266,7 +266,7 @@ def test_redeliver(
             "delivery_id": delivery.delivery_id,
             "owner": "ana",
             "endpoint_id": webhook_id,
-            "lane": webhook_id,
+            "destination": webhook_id,
             "attempts": 1,
             "queued_at": delivery.queued_at,
             "manual": True,
@@ -282,7 +282,7 @@ def test_redeliver_to_a_job(api: Api, deployed: Dependencies, messages: Callable
     api("POST", "/webhooks/default/rotate-secret")
     assert api("POST", path).status == 202
     (message,) = messages("WEBHOOKS_QUEUE_URL")
-    assert message["lane"] == delivery.lane
+    assert message["destination"] == delivery.destination
 
 
 def test_redeliver_when_disabled(

@@ -6,9 +6,9 @@ from datetime import datetime
 import pytest
 
 from core import events
+from core.dependencies import Dependencies
 from core.jobs import History, begin, cancel, fail, views
 from kinds.document.kind import DOCUMENT
-from rest.api.dependencies import Dependencies
 from tests.unit.examples import NOW, job
 from tests.unit.http_calls import Answer, problem
 
@@ -29,11 +29,11 @@ def test_whole(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
     snapshot = deployed.jobs.snapshot(job_ids[0], owner="ana")
     maker = views.LinkMaker(
         "https://jobs.example.org/v1",
-        deployed.config.live_url,
-        deployed.config.link_hours,
+        deployed.settings.live_url,
+        deployed.settings.link_hours,
         deployed.blobs.presign_get,
     )
-    shown = views.whole(snapshot, maker, History()) | {"error": None}
+    shown = views.job_view(snapshot, maker, History()) | {"error": None}
     assert not shown.pop("result_truncated")
     assert answer.json == shown
     assert answer.headers["cache-control"] == "no-store"
@@ -51,7 +51,7 @@ def test_expected_completion(api: Api, deployed: Dependencies, job_ids: list[str
     """Once some jobs of the kind have completed, a job says when it will, but in the 202, which reads nothing."""
     for _ in range(5):
         ended = job(status="completed", finished_at=events.timestamp(NOW + 600))
-        deployed.jobs.learn(ended)
+        deployed.jobs.record_duration(ended)
     accepted = api("POST", "/jobs", TEXT).json
     shown = api("GET", f"/jobs/{accepted['job_id']}").json
     created, expected = (datetime.fromisoformat(shown[at]) for at in ("created_at", "expected_completion"))

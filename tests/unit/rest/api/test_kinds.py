@@ -13,12 +13,11 @@ from pydantic import BaseModel, ConfigDict, create_model, model_validator
 import rest.long_poll.handler as long_poll
 from core import events
 from core.aws.blobs import Blobs
+from core.dependencies import Dependencies
 from core.errors import InvalidRequest
 from core.jobs import Inputs, JobStore, Kind, cancel, fail
 from core.jobs.results import MAX_RESULT_BYTES
-from kinds import KINDS
-from rest.api import dependencies as module
-from rest.api.dependencies import Dependencies
+from kinds.registry import KINDS
 from rest.api.openapi import document
 from tests.unit.examples import EchoInput, EchoRequested, echo_kind, job
 from tests.unit.http_calls import Answer, call, problem
@@ -67,10 +66,10 @@ SONG = echo_kind(
 @pytest.fixture
 def registry(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Kind]]:
     """Two kinds of this project, and two more."""
-    kinds = {"document": KINDS["document"], "replay": KINDS["replay"], "echo": echo_kind(), "song": SONG}
-    monkeypatch.setattr(module, "KINDS", kinds)
+    for kind in (echo_kind(), SONG):
+        monkeypatch.setitem(KINDS, kind.name, kind)
     document.cache_clear()
-    yield kinds
+    yield KINDS
     document.cache_clear()
 
 

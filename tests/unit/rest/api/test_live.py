@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from core.dependencies import Dependencies
 from core.errors import Forbidden
 from core.live.subscriptions import TICKET_SECONDS
-from rest.api.dependencies import Dependencies
 from tests.unit.http_calls import Answer, problem
 
 Api = Callable[..., Answer]
@@ -28,18 +28,18 @@ def test_a_ticket(api: Api, deployed: Dependencies, body: Any) -> None:
     assert set(answer.json) == {"ticket", "url", "expires_at"}
     assert TICKET_SECONDS - 5 < lifetime(answer) <= TICKET_SECONDS
     place = urlsplit(answer.json["url"])
-    assert f"{place.scheme}://{place.netloc}{place.path}" == deployed.config.live_url
+    assert f"{place.scheme}://{place.netloc}{place.path}" == deployed.settings.live_url
     assert parse_qsl(place.query, strict_parsing=True) == [("ticket", answer.json["ticket"])]
-    assert deployed.audience.redeem_ticket(answer.json["ticket"]) == "ana"
+    assert deployed.subscriptions.redeem_ticket(answer.json["ticket"]) == "ana"
     with pytest.raises(Forbidden):
-        deployed.audience.redeem_ticket(answer.json["ticket"])
+        deployed.subscriptions.redeem_ticket(answer.json["ticket"])
 
 
 def test_a_ticket_is_its_owners(api: Api, deployed: Dependencies) -> None:
     """A ticket lets in whoever has asked for it, and no two are alike."""
     tickets = {owner: api("POST", "/live/tickets", owner=owner).json["ticket"] for owner in ("ana", "ben")}
     assert len(set(tickets.values())) == 2
-    assert {owner: deployed.audience.redeem_ticket(ticket) for owner, ticket in tickets.items()} == {
+    assert {owner: deployed.subscriptions.redeem_ticket(ticket) for owner, ticket in tickets.items()} == {
         "ana": "ana",
         "ben": "ben",
     }

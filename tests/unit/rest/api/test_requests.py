@@ -8,8 +8,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from core.jobs import Kind
-from kinds import KINDS
 from kinds.document.kind import DOCUMENT, DocumentInput
+from kinds.registry import KINDS
 from rest.api.requests import any_job, request_model
 from tests.unit.examples import EchoInput, echo_kind
 

@@ -9,15 +9,15 @@ import pytest
 
 from core import ids
 from core.aws.blobs import Blobs
+from core.dependencies import Dependencies
 from core.errors import InvalidRequest
 from core.jobs import begin, cancel, fail
 from kinds.document.index.catalog import Catalog
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
-from rest.api.dependencies import Dependencies
 from rest.api.submission import MASK, Accepted, submit_replay
-from tests.support.calls import Calls, transaction_canceled
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls, transaction_canceled
+from tests.simulated_cloud.clock import Clock
 from tests.unit.http_calls import Answer, problem
 
 Api = Callable[..., Answer]
@@ -251,7 +251,7 @@ def test_the_secret_is_shown_once(api: Api, deployed: Dependencies) -> None:
     first = accepted(api("POST", "/jobs", HOOK))
     endpoint = deployed.endpoints.find("ana")
     assert endpoint is not None
-    assert first["webhook_secret"] == deployed.endpoints.secrets(endpoint)[0]
+    assert first["webhook_secret"] == deployed.endpoints_with_secrets.secrets(endpoint)[0]
     assert accepted(api("POST", "/jobs", HOOK))["webhook_secret"] == MASK
     assert deployed.endpoints.find("ana") == endpoint
 
@@ -293,7 +293,7 @@ def test_two_first_submissions_at_once(api: Api, deployed: Dependencies) -> None
     secrets = [accepted(answer)["webhook_secret"] for answer in answers]
     endpoint = deployed.endpoints.find("ana")
     assert endpoint is not None
-    assert secrets == [deployed.endpoints.secrets(endpoint)[0], MASK]
+    assert secrets == [deployed.endpoints_with_secrets.secrets(endpoint)[0], MASK]
     assert len(deployed.jobs.page("ana")[0]) == 2
 
 
@@ -307,7 +307,10 @@ def test_the_same_first_submission_twice_at_once(api: Api, deployed: Dependencie
     assert winner["job_id"] == loser["job_id"]
     endpoint = deployed.endpoints.find("ana")
     assert endpoint is not None
-    assert (winner["webhook_secret"], loser["webhook_secret"]) == (deployed.endpoints.secrets(endpoint)[0], MASK)
+    assert (winner["webhook_secret"], loser["webhook_secret"]) == (
+        deployed.endpoints_with_secrets.secrets(endpoint)[0],
+        MASK,
+    )
 
 
 def test_a_secret_of_others_each_time(api: Api, deployed: Dependencies, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core import ids
 from rest.api.uploads import _safe
-from tests.support import presigned
+from tests.simulated_cloud import presigned
 from tests.unit.conftest import forget
 from tests.unit.http_calls import Answer, problem
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from core import ids
+from core.dependencies import Dependencies
 from core.webhooks import models
 from core.webhooks.deliveries import formats
+from core.webhooks.deliveries.health import AttemptOutcome
 from core.webhooks.deliveries.store import STATUSES, UNSENT
-from core.webhooks.endpoints.health import Outcome
 from core.webhooks.endpoints.store import MAX_OLD_KEYS, Endpoint
-from rest.api.dependencies import Dependencies
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.http_calls import Answer, problem
 
 Api = Callable[..., Answer]
@@ -79,7 +79,7 @@ def test_created(api: Api, deployed: Dependencies) -> None:
     assert (answer.status, answer.headers["location"]) == (201, f"webhooks/{body['webhook_id']}")
     assert answer.headers["cache-control"] == "no-store"
     assert ids.is_id("wh", body["webhook_id"])
-    assert deployed.endpoints.secrets(endpoint(deployed, body["webhook_id"])) == [body["secret"]]
+    assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, body["webhook_id"])) == [body["secret"]]
 
 
 def test_defaults(api: Api) -> None:
@@ -120,7 +120,7 @@ def test_everything(api: Api, deployed: Dependencies, dynamodb: Any, jobs_table:
     shown = {name: answer.json[name] for name in EVERYTHING}
     assert shown == EVERYTHING | {"headers": {"authorization": "…"}}
     written = endpoint(deployed, answer.json["webhook_id"])
-    assert deployed.endpoints.own_headers(written) == {"authorization": "Bearer s3same"}
+    assert deployed.endpoints_with_secrets.own_headers(written) == {"authorization": "Bearer s3same"}
     seen = answer.body + api("GET", "/webhooks").body + str(dynamodb.scan(TableName=jobs_table)["Items"])
     assert "s3same" not in seen
 
@@ -132,7 +132,7 @@ def test_ed25519(api: Api, deployed: Dependencies) -> None:
     assert body["public_key"].startswith("whpk_")
     keys = api("GET", f"/webhooks/{body['webhook_id']}/public-key").json
     assert keys == {"keys": [{"public_key": body["public_key"], "current": True, "expires_at": None}]}
-    (private,) = deployed.endpoints.secrets(endpoint(deployed, body["webhook_id"]))
+    (private,) = deployed.endpoints_with_secrets.secrets(endpoint(deployed, body["webhook_id"]))
     assert private.startswith("whsk_")
 
 
@@ -149,7 +149,7 @@ def test_own_secret(api: Api, deployed: Dependencies, length: int, padded: bool)
     own = secret_of(length, padded=padded)
     body = made(api, HOOK | {"secret": own})
     assert body["secret"] == own
-    assert deployed.endpoints.secrets(endpoint(deployed, body["webhook_id"])) == [own]
+    assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, body["webhook_id"])) == [own]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_list(api: Api) -> None:
 def test_long_list(api: Api, deployed: Dependencies) -> None:
     """More endpoints than one request reads counters of are all listed, each with its own."""
     for _ in range(101):
-        drafted, _ = deployed.endpoints.draft("ana", url=URL, events=("*",))
+        drafted, _ = deployed.endpoints_with_secrets.draft("ana", url=URL, events=("*",))
         deployed.endpoints.create(drafted)
     counted(deployed, drafted.endpoint_id, 1)
     listed = api("GET", "/webhooks").json["webhooks"]
@@ -299,7 +299,7 @@ def test_long_list(api: Api, deployed: Dependencies) -> None:
 
 def counted(deployed: Dependencies, webhook_id: str, failures: int) -> None:
     """So many deliveries have failed, a second apart."""
-    outcomes = [Outcome(time.time() + n, succeeded=False, ended=True) for n in range(failures)]
+    outcomes = [AttemptOutcome(time.time() + n, succeeded=False, ended=True) for n in range(failures)]
     deployed.health.settle(deployed.health.get("ana", webhook_id), outcomes)
 
 
@@ -379,9 +379,9 @@ def test_change(
 def test_change_of_headers(api: Api, deployed: Dependencies, webhook_id: str) -> None:
     """Headers are replaced as a whole, and what is sent is what was given."""
     api("PATCH", f"/webhooks/{webhook_id}", {"headers": {"X-Key": "k"}})
-    assert deployed.endpoints.own_headers(endpoint(deployed, webhook_id)) == {"x-key": "k"}
+    assert deployed.endpoints_with_secrets.own_headers(endpoint(deployed, webhook_id)) == {"x-key": "k"}
     api("PATCH", f"/webhooks/{webhook_id}", {"headers": None})
-    assert deployed.endpoints.own_headers(endpoint(deployed, webhook_id)) == {}
+    assert deployed.endpoints_with_secrets.own_headers(endpoint(deployed, webhook_id)) == {}
 
 
 @pytest.mark.parametrize(
@@ -515,7 +515,7 @@ def test_delete_the_default(api: Api, deployed: Dependencies) -> None:
     assert second.startswith("whsec_")
     assert "…" not in second
     assert second != first
-    assert deployed.endpoints.secrets(endpoint(deployed, "default")) == [second]
+    assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, "default")) == [second]
 
 
 # ── secrets ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -532,9 +532,9 @@ def test_rotation(api: Api, deployed: Dependencies, still: time_machine.Travelle
     assert old not in answer.body
     assert answer.json["old_secrets"] == [{"expires_at": "2026-12-01T09:00:00.000Z"}]
     still.shift(86_400 - 0.001)
-    assert deployed.endpoints.secrets(endpoint(deployed, webhook_id)) == [new, old]
+    assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, webhook_id)) == [new, old]
     still.shift(0.001)
-    assert deployed.endpoints.secrets(endpoint(deployed, webhook_id)) == [new]
+    assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, webhook_id)) == [new]
     assert api("GET", f"/webhooks/{webhook_id}").json["old_secrets"] == []
 
 
@@ -561,7 +561,7 @@ def test_rotation_to_an_own_secret(api: Api, deployed: Dependencies, webhook_id:
     own = secret_of(40, padded=False)
     shown = api("POST", f"/webhooks/{webhook_id}/rotate-secret", {"secret": own}).json
     assert shown["secret"] == own
-    assert deployed.endpoints.secrets(endpoint(deployed, webhook_id))[0] == own
+    assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, webhook_id))[0] == own
 
 
 def test_too_many_old_secrets(api: Api, deployed: Dependencies, webhook_id: str) -> None:
@@ -570,7 +570,7 @@ def test_too_many_old_secrets(api: Api, deployed: Dependencies, webhook_id: str)
     answers = [api("POST", path) for _ in range(MAX_OLD_KEYS)]
     assert len(answers[-1].json["old_secrets"]) == MAX_OLD_KEYS
     problem(api("POST", path), 409, "conflict")
-    secrets = deployed.endpoints.secrets(endpoint(deployed, webhook_id))
+    secrets = deployed.endpoints_with_secrets.secrets(endpoint(deployed, webhook_id))
     assert (secrets[0], len(secrets)) == (answers[-1].json["secret"], MAX_OLD_KEYS + 1)
 
 
@@ -592,7 +592,7 @@ def test_first_secret_of_the_default(api: Api, deployed: Dependencies) -> None:
     assert (shown["webhook_id"], shown["old_secrets"]) == ("default", [])
     job = {"kind": "document", "input": {"text": "x"}, "webhook_url": URL}
     assert api("POST", "/jobs", job).json["webhook_secret"] == "whsec_…"
-    assert deployed.endpoints.secrets(endpoint(deployed, "default")) == [shown["secret"]]
+    assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, "default")) == [shown["secret"]]
     again = api("POST", "/webhooks/default/rotate-secret").json
     assert len(again["old_secrets"]) == 1
 
@@ -604,7 +604,7 @@ def test_two_first_secrets_at_once(api: Api, deployed: Dependencies) -> None:
     with calls.intercepted():
         answers.append(api("POST", "/webhooks/default/rotate-secret"))
     faster, slower = (answer.json["secret"] for answer in answers)
-    assert deployed.endpoints.secrets(endpoint(deployed, "default")) == [slower, faster]
+    assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, "default")) == [slower, faster]
 
 
 def test_secrets_are_shown_once(api: Api, deployed: Dependencies, dynamodb: Any, jobs_table: str) -> None:

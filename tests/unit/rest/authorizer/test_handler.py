@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.auth import KeyStore
-from rest.authorizer import handler as module
+from core.dependencies import dependencies
 from rest.authorizer.handler import handler
 
 ARN = "arn:aws:execute-api:eu-west-1:123456789012:api1/v1/GET/jobs/job_1"
@@ -14,7 +14,7 @@ ARN = "arn:aws:execute-api:eu-west-1:123456789012:api1/v1/GET/jobs/job_1"
 
 @pytest.fixture
 def store(environment: dict[str, str], keys_table: str) -> KeyStore:
-    return module.key_store()
+    return dependencies.keys
 
 
 def ask(authorization: str | None, name: str = "Authorization") -> dict[str, Any]:

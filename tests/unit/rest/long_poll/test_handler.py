@@ -12,20 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import events, ids
+from core.dependencies import Dependencies, dependencies
 from core.errors import Forbidden
 from core.jobs import History, Job, JobStore, Snapshot, begin, cancel, links, views
 from core.webhooks.deliveries.store import Attempt, Delivery, delivery_id, draft
 from core.webhooks.endpoints.store import Endpoints, Vault
 from kinds.document.kind import DOCUMENT
 from rest.long_poll import handler as module
-from rest.long_poll.handler import (
-    LAST_GAP_SECONDS,
-    PACE_SECONDS,
-    Dependencies,
-    until_any,
-    until_changed,
-    until_ended,
-)
+from rest.long_poll import jobs
+from rest.long_poll.jobs import HISTORY_SECONDS
+from rest.long_poll.polling import LAST_GAP_SECONDS, until_any, until_changed, until_ended
 from tests.support import sse
 from tests.unit.examples import NOW, FakeClock, event, job
 from tests.unit.http_calls import Answer, call, problem
@@ -152,7 +148,7 @@ def test_status(store: JobStore, job_id: str, clock: FakeClock) -> None:
     seen = ask(job_id)
     snapshot = store.snapshot(job_id, owner="ana")
     assert seen.status == 200
-    assert seen.json == views.small(snapshot, History()) | {"error": None}
+    assert seen.json == views.status_view(snapshot, History()) | {"error": None}
     assert seen.headers["etag"] == views.etag(snapshot)
     assert seen.headers["retry-after"] == "5"
     assert seen.headers["cache-control"] == "no-store"
@@ -247,16 +243,16 @@ def test_usual_length(store: JobStore, job_id: str, clock: FakeClock) -> None:
     assert ask(job_id).json["expected_completion"] is None
     ended = job(status="completed", finished_at=events.timestamp(NOW + 600))
     for _ in range(5):
-        store.learn(ended)
-    clock.now += PACE_SECONDS - 1
+        store.record_duration(ended)
+    clock.now += HISTORY_SECONDS - 1
     assert ask(job_id).json["expected_completion"] is None
     clock.now += 2
     seen = ask(job_id)
     created = datetime.fromisoformat(store.get(job_id).created_at).timestamp()
     assert seen.json["expected_completion"] == events.timestamp(created + 600)
     assert seen.headers["retry-after"] == "6"
-    assert module.dependencies().paces.of("ben", "document") == History()
-    assert module.dependencies().paces.of("ana", "replay") == History()
+    assert jobs.histories.of("ben", "document") == History()
+    assert jobs.histories.of("ana", "replay") == History()
 
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -500,7 +496,7 @@ def test_the_end_of_a_ping_is_seen_within_a_second(moment: float) -> None:
 
 @pytest.fixture
 def parts(environment: dict[str, str], store: JobStore, deliveries_table: str) -> Dependencies:
-    return module.dependencies()
+    return dependencies
 
 
 @pytest.fixture

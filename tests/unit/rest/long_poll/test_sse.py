@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from core import events
 from core.events import Event
-from kinds import KINDS
+from kinds.registry import KINDS
 from rest.long_poll.sse import encode, sequence_of
 from tests.support import sse
 from tests.unit.examples import event

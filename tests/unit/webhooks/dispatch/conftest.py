@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from core import events
+from core.dependencies import Dependencies, dependencies
 from core.jobs import FINAL, Job, begin, cancel
 from core.jobs.machine import report_progress
 from core.webhooks.deliveries.queue import Message
@@ -20,11 +21,10 @@ from core.webhooks.endpoints.owner_log import OwnerLog
 from core.webhooks.endpoints.store import Endpoint, Endpoints, Key
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.core.webhooks.rows import attempt, failure
 from tests.unit.examples import DAY, job
-from webhooks.dispatch.dependencies import Dependencies, dependencies
 from webhooks.dispatch.handler import handler
 
 URL = "https://example.com/hook"
@@ -37,7 +37,7 @@ class Bench:
 
     @property
     def of(self) -> Dependencies:
-        return dependencies()
+        return dependencies
 
     # ── what there is ────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,7 +132,7 @@ class Bench:
 
     def run(self, replay: Job) -> int:
         """Have a replay done to its end, as its own messages ask for; how many slices it took."""
-        client, url = self.of.sqs, self.of.config.notify_queue_url
+        client, url = self.of.sqs, self.of.settings.notify_queue_url
         body, slices = json.dumps({"event": "replay.continued", "job_id": replay.job_id}), 0
         waiting = [body]
         while waiting:

@@ -9,6 +9,7 @@ import pytest
 from core import events
 from core.jobs import begin, complete
 from core.webhooks.deliveries.store import SAFETY_SECONDS
+from core.webhooks.endpoints.store import Endpoints
 from kinds.document.kind import DOCUMENT
 from tests.unit.examples import DAY, event, job
 from tests.unit.webhooks.dispatch.conftest import URL, Bench
@@ -88,8 +89,8 @@ def _with_vault(bench: Bench) -> tuple[str, dict[str, Any]]:
         def seal(self, text: str, **context: str) -> bytes:
             return text.encode()
 
-    bench.of.endpoints._given_vault = Vault()  # type: ignore[assignment]
-    return bench.of.endpoints.draft_default("ana")
+    endpoints = Endpoints(bench.of.dynamodb, "jobs", Vault())  # type: ignore[arg-type]
+    return endpoints.draft_default("ana")
 
 
 def test_filter(bench: Bench) -> None:

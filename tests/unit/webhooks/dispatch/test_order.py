@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from core import events, ids
 from core.aws import clients
+from core.dependencies import Dependencies, dependencies
 from core.jobs import Job
 from core.jobs.machine import report_progress
-from core.webhooks.deliveries.after_attempt import Aftermath
+from core.webhooks.deliveries.after_attempt import AfterAttempt
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import Delivery, delivery_id
 from core.webhooks.endpoints import patterns
@@ -24,7 +25,6 @@ from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.webhooks.rows import FakeSqs, attempt, failure
 from tests.unit.examples import job
 from tests.unit.webhooks.dispatch.conftest import Bench, attributes
-from webhooks.dispatch.dependencies import Dependencies, dependencies
 from webhooks.dispatch.handler import handler
 
 
@@ -49,12 +49,12 @@ class World:
         for done in range(count):
             self.of.jobs.apply(self.job.job_id, report_progress(done, count))
         self.log = list(self.of.jobs.log(self.job.job_id))
-        self.aftermath = Aftermath(self.of.jobs, self.of.deliveries, self.of.queue)
+        self.after_attempt = AfterAttempt(self.of.jobs, self.of.deliveries, self.of.webhooks_queue)
         self.ended: list[int] = []
 
     @property
     def of(self) -> Dependencies:
-        return dependencies()
+        return dependencies
 
     def arrive(self, place: int) -> None:
         body = self.log[place % len(self.log)].body
@@ -87,7 +87,7 @@ class World:
         assert done is not None
         if not done.is_open:
             self.ended.append(int(done.sequence or 0))
-        self.aftermath.follow_up(done)
+        self.after_attempt.follow_up(done)
 
 
 @contextmanager
@@ -100,6 +100,7 @@ def world(wanted: tuple[str, ...], count: int) -> Iterator[World]:
         dependencies.cache_clear()
         sqs = FakeSqs()
         patch.setattr(clients, "client", lambda service: sqs)
+        patch.setattr(clients, "busy", lambda service: sqs)
         made = World(wanted, count)
         made.sqs = sqs
         yield made

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core import ids
+from core.webhooks.deliveries.health import FIRST_PAUSE_SECONDS, PROBE_SECONDS, AttemptOutcome, Health, HealthStore
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import (
     DUE_SHARDS,
@@ -19,10 +20,9 @@ from core.webhooks.deliveries.store import (
     DeliveryStore,
     draft,
 )
-from core.webhooks.endpoints.health import FIRST_PAUSE_SECONDS, PROBE_SECONDS, Health, HealthStore, Outcome
 from kinds.document.kind import DOCUMENT
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.core.webhooks.rows import failure
 from tests.unit.examples import DAY, job
 from webhooks.retry_scheduler import handler as module
@@ -39,11 +39,11 @@ class Bench:
 
     @property
     def store(self) -> DeliveryStore:
-        return dependencies().deliveries
+        return dependencies.deliveries
 
     @property
     def circuits(self) -> HealthStore:
-        return dependencies().health
+        return dependencies.health
 
     def delivery(self, **facts: Any) -> Delivery:
         defaults: dict[str, Any] = {
@@ -74,7 +74,9 @@ class Bench:
         """A delivery that waits for the circuit."""
         made = self.delivery()
         self.clock.advance(1)
-        held = self.store.hold(made.delivery_id, owner="ana", lane=ENDPOINT, attempts=0, queued_at=made.queued_at)
+        held = self.store.hold(
+            made.delivery_id, owner="ana", destination=ENDPOINT, attempts=0, queued_at=made.queued_at
+        )
         assert held is not None
         return held
 
@@ -89,7 +91,7 @@ class Bench:
         return str(item.get("gsi2pk"))
 
     def settle(self, *succeeded: bool, probe: bool = False) -> Health:
-        outcomes = [Outcome(time.time(), each, ended=False, probe=probe) for each in succeeded]
+        outcomes = [AttemptOutcome(time.time(), each, ended=False, probe=probe) for each in succeeded]
         return self.circuits.settle(self.health, outcomes)
 
     @property
@@ -111,14 +113,14 @@ class Bench:
                 sent.append(Message.parse(call.params["MessageBody"]))
         return sent
 
-    def bury(self, body: str) -> None:
-        dependencies().sqs.send_message(QueueUrl=dependencies().config.webhooks_dlq_url, MessageBody=body)
+    def drain(self, body: str) -> None:
+        dependencies.sqs.send_message(QueueUrl=dependencies.settings.webhooks_dlq_url, MessageBody=body)
 
     def dead_letters(self) -> int:
         """How many are left, those in somebody's hands among them."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        url = dependencies().config.webhooks_dlq_url
-        found = dependencies().sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        url = dependencies.settings.webhooks_dlq_url
+        found = dependencies.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
 
 
@@ -186,10 +188,9 @@ def test_all_shards(bench: Bench) -> None:
 
 def test_a_shard_that_fails(bench: Bench) -> None:
     """Where one shard cannot be read, the others are, and it is read next time."""
-    for _ in range(60):
-        bench.delivery()
+    made = [bench.delivery() for _ in range(60)]
     bench.clock.advance(SAFETY_SECONDS + 1)
-    due = "DUE#03"
+    due = bench.store.row(made[0])["gsi2pk"]
     bench.calls.fail(
         "dynamodb",
         "Query",
@@ -265,7 +266,7 @@ def test_a_probe_of_what_can_be_sent(bench: Bench, monkeypatch: pytest.MonkeyPat
     bench.clock.advance(1.2 * FIRST_PAUSE_SECONDS + 1)
     entries = bench.store.held("ana", ENDPOINT, limit=9)
     assert bench.store.wake(entries[0])  # by another, and the index does not show it yet
-    shown = lambda *lane, **options: [] if "until" in options else entries  # noqa: E731
+    shown = lambda *destination, **options: [] if "until" in options else entries  # noqa: E731
     monkeypatch.setattr(bench.store.__class__, "held", shown)
     (queued,) = [each for each in bench.run() if each.probe]
     assert queued.delivery_id == second.delivery_id
@@ -314,7 +315,7 @@ def test_one_circuit_that_fails(bench: Bench) -> None:
         bench.circuits.drain(owner, ENDPOINT)
     due = bench.delivery()
     held = bench.delivery(owner="ben")
-    bench.store.hold(held.delivery_id, owner="ben", lane=ENDPOINT, attempts=0, queued_at=held.queued_at)
+    bench.store.hold(held.delivery_id, owner="ben", destination=ENDPOINT, attempts=0, queued_at=held.queued_at)
     bench.clock.advance(SAFETY_SECONDS + 1)
     bench.calls.fail("dynamodb", "Query", "InternalServerError", when=lambda call: "HELD#ana" in str(call.params))
     assert {each.delivery_id for each in bench.run()} == {due.delivery_id, held.delivery_id}
@@ -329,7 +330,7 @@ def test_circuits_leave_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> N
     looked: list[str] = []
 
     def slow(health: Health, until: float) -> None:
-        looked.append(health.lane)
+        looked.append(health.destination)
         bench.clock.advance(20)
 
     monkeypatch.setattr(module, "look_at", slow)
@@ -343,7 +344,7 @@ def test_circuits_leave_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> N
 def test_dead_letter(bench: Bench) -> None:
     """A sender that failed each time counts as one failed attempt: the schedule goes on."""
     delivery = bench.delivery()
-    bench.bury(Message.of(delivery).body)
+    bench.drain(Message.of(delivery).body)
     (queued,) = bench.run()
     found = bench.now(delivery)
     assert (found.status, found.attempts, found.tries, found.lease_until) == ("pending", 1, 1, 0)
@@ -357,7 +358,7 @@ def test_dead_letter(bench: Bench) -> None:
 
 def test_the_last_dead_letter(bench: Bench) -> None:
     """The last attempt that fails on our side ends the delivery, lets its follower go, and tells the job."""
-    jobs = dependencies().aftermath._jobs
+    jobs = dependencies.after_attempt._jobs
     subject = jobs.submit(DOCUMENT, job(at=time.time(), webhook_url="https://example.com")).job
     follower = bench.delivery()
     last = bench.delivery(
@@ -368,7 +369,7 @@ def test_the_last_dead_letter(bench: Bench) -> None:
         job_expires_at=subject.expires_at,
         followed_by=follower.delivery_id,
     )
-    bench.bury(Message.of(last).body)
+    bench.drain(Message.of(last).body)
     assert [each.delivery_id for each in bench.run()] == [follower.delivery_id]
     assert bench.now(last).status == "failed"
     shown = jobs.snapshot(subject.job_id, owner="ana").webhook
@@ -379,7 +380,7 @@ def test_the_last_dead_letter(bench: Bench) -> None:
 def test_a_dead_letter_of_what_was_asked_for(bench: Bench) -> None:
     """An attempt by hand that failed on our side is in the log, and changes nothing else."""
     delivery = bench.delivery(status="failed")
-    bench.bury(Message.of(delivery, manual=True).body)
+    bench.drain(Message.of(delivery, manual=True).body)
     bench.run()
     found = bench.now(delivery)
     assert (found.status, found.attempts, found.tries) == ("failed", 1, 0)
@@ -390,7 +391,7 @@ def test_a_dead_letter_of_what_was_asked_for(bench: Bench) -> None:
 def test_a_dead_test(bench: Bench) -> None:
     """A test whose one attempt failed on our side has failed."""
     delivery = bench.delivery(single=True)
-    bench.bury(Message.of(delivery, manual=True).body)
+    bench.drain(Message.of(delivery, manual=True).body)
     assert bench.run() == []
     assert bench.now(delivery).status == "failed"
 
@@ -403,7 +404,7 @@ def test_out_of_date(bench: Bench) -> None:
         Message.of(over),
         replace(Message.of(over), delivery_id="dlv_gone"),
     ):
-        bench.bury(message.body)
+        bench.drain(message.body)
     assert bench.run() == []
     assert (bench.dead_letters(), bench.now(moved), bench.now(over)) == (0, moved, over)
 
@@ -412,7 +413,7 @@ def test_in_hand(bench: Bench) -> None:
     """While a sender may be at it, the dead message stays; once its lease is over, the attempt has failed."""
     delivery = bench.delivery()
     assert bench.store.claim(delivery.delivery_id, attempts=0)
-    bench.bury(Message.of(delivery).body)
+    bench.drain(Message.of(delivery).body)
     bench.run()
     assert (bench.now(delivery).attempts, bench.dead_letters()) == (0, 1)
     bench.clock.advance(LEASE_SECONDS + 1)
@@ -425,8 +426,8 @@ def test_poison(bench: Bench, poison: str, logged: Logged) -> None:
     """What is no message stays for an operator, is looked at once in a run, and keeps no other from its due."""
     delivery, due = bench.delivery(), bench.delivery()
     bench.clock.advance(SAFETY_SECONDS + 1)
-    bench.bury(poison or " ")
-    bench.bury(Message.of(delivery).body)
+    bench.drain(poison or " ")
+    bench.drain(Message.of(delivery).body)
     queued = {each.delivery_id for each in bench.run()}
     assert due.delivery_id in queued
     assert (bench.now(delivery).attempts, bench.dead_letters()) == (1, 1)
@@ -437,7 +438,7 @@ def test_many_dead_letters(bench: Bench) -> None:
     """More than SQS hands out at once are worked off in one run."""
     made = [bench.delivery() for _ in range(25)]
     for delivery in made:
-        bench.bury(Message.of(delivery).body)
+        bench.drain(Message.of(delivery).body)
     bench.run()
     assert {bench.now(delivery).attempts for delivery in made} == {1}
     assert bench.dead_letters() == 0
@@ -446,7 +447,7 @@ def test_many_dead_letters(bench: Bench) -> None:
 def test_a_dead_letter_that_was_half_done(bench: Bench) -> None:
     """Where the waker dies after writing the attempt, the message goes, and the index wakes the delivery."""
     delivery = bench.delivery()
-    bench.bury(Message.of(delivery).body)
+    bench.drain(Message.of(delivery).body)
     bench.calls.fail("sqs", "SendMessage", "InternalError")
     bench.run()
     assert (bench.now(delivery).attempts, bench.dead_letters()) == (1, 1)

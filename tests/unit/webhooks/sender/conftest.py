@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from core import ids
+from core.dependencies import Dependencies, dependencies
 from core.jobs import Job
+from core.webhooks.deliveries.health import AttemptOutcome, Health
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import Attempt, Delivery, draft
-from core.webhooks.endpoints.health import Health, Outcome
 from core.webhooks.endpoints.store import Endpoint
 from core.webhooks.transport import client
 from kinds.document.kind import DOCUMENT
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import DAY, job
-from webhooks.sender.dependencies import Dependencies, dependencies
 from webhooks.sender.handler import handler
 
 URL = "https://example.com/hook?token=t"
@@ -67,12 +67,12 @@ class Bench:
 
     @property
     def of(self) -> Dependencies:
-        return dependencies()
+        return dependencies
 
     # ── what there is ────────────────────────────────────────────────────────────────────────────────────
 
     def endpoint(self, **facts: Any) -> Endpoint:
-        made, secret = self.of.endpoints.draft("ana", **{"url": URL, "events": ("*",)} | facts)
+        made, secret = self.of.endpoints_with_secrets.draft("ana", **{"url": URL, "events": ("*",)} | facts)
         self.of.endpoints.create(made)
         self.secrets[made.endpoint_id] = secret or ""
         return made
@@ -103,10 +103,10 @@ class Bench:
     def of_job(self, **facts: Any) -> tuple[Job, Delivery]:
         """A delivery to the URL that a job names, whose owner has the default endpoint."""
         if self.of.endpoints.find("ana") is None:
-            made, secret = self.of.endpoints.draft("ana", "default")
+            made, secret = self.of.endpoints_with_secrets.draft("ana", "default")
             self.of.endpoints.create(made)
             self.secrets["default"] = secret or ""
-        subject = self.of.aftermath._jobs.submit(DOCUMENT, job(at=time.time(), webhook_url=URL)).job
+        subject = self.of.after_attempt._jobs.submit(DOCUMENT, job(at=time.time(), webhook_url=URL)).job
         default = self.of.endpoints.get("ana", "default")
         facts = {"url": URL, "job_id": subject.job_id, "job_expires_at": subject.expires_at} | facts
         return subject, self.delivery(default, **facts)
@@ -135,11 +135,11 @@ class Bench:
         return datetime.fromisoformat(item["gsi2sk"]).timestamp() - time.time()
 
     def health(self, delivery: Delivery) -> Health:
-        return self.of.health.get("ana", delivery.lane)
+        return self.of.health.get("ana", delivery.destination)
 
     def failing(self, delivery: Delivery, *, hours: float = 0, times: int = 1) -> None:
-        """As if the lane had failed so often, first so many hours ago."""
-        outcomes = [Outcome(time.time() - hours * 3600, False, ended=False)] * times
+        """As if the destination had failed so often, first so many hours ago."""
+        outcomes = [AttemptOutcome(time.time() - hours * 3600, False, ended=False)] * times
         self.of.health.settle(self.health(delivery), outcomes)
 
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook
 
+from core.dependencies import Settings, dependencies
 from core.errors import DeliveryError, Refused
 from core.webhooks.deliveries.store import Attempt
 from core.webhooks.endpoints.store import Key
 from core.webhooks.transport import signing
 from tests.unit.webhooks.sender.conftest import URL, Bench, answered, message
-from webhooks.sender import attempt as module
 from webhooks.sender.attempt import MASK, next_wait, shown
 
 
@@ -70,7 +71,7 @@ def test_rotation(bench: Bench) -> None:
     """During the grace both secrets sign, the current one first; after it the old one does not, to the second."""
     endpoint = bench.endpoint()
     old = bench.secrets[endpoint.endpoint_id]
-    key, new = bench.of.endpoints.make_key("ana", endpoint.endpoint_id, signing_kind="hmac")
+    key, new = bench.of.endpoints_with_secrets.make_key("ana", endpoint.endpoint_id, signing_kind="hmac")
     expiry = int(bench.clock.time) + 60
     bench.edit(endpoint, keys=(key, replace(endpoint.keys[0], expires_at=expiry)))
     bench.send(bench.delivery(endpoint))
@@ -134,7 +135,7 @@ def test_connections(bench: Bench) -> None:
     keys = [request["reuse_key"] for request in bench.receiver.requests]
     assert keys[0] == keys[2]
     assert len(set(keys)) == 3
-    assert {request["connections"] for request in bench.receiver.requests} == {bench.of.connections}
+    assert {request["connections"] for request in bench.receiver.requests} == {bench.of.connection_pool}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_success(bench: Bench, status: int) -> None:
 def test_a_secret_that_cannot_sign(bench: Bench) -> None:
     """A damaged secret fails the attempt, with what to do about it; nothing is sent unsigned."""
     endpoint = bench.endpoint()
-    sealed = bench.of.endpoints._vault.seal("whsec_!", owner="ana", endpoint_id=endpoint.endpoint_id)
+    sealed = bench.of.endpoints_with_secrets._vault.seal("whsec_!", owner="ana", endpoint_id=endpoint.endpoint_id)
     bench.edit(endpoint, keys=(Key(sealed=sealed),))
     delivery = bench.delivery(endpoint)
     assert bench.send(delivery) == []
@@ -247,8 +248,8 @@ def test_next_wait(tries: int, status: int | None) -> None:
     """The wait is that of the schedule's next try; after the last, or from one who is gone, there is none."""
     schedule = (0, 100, 3000, 900)
     with pytest.MonkeyPatch.context() as patch:
-        config = type("Config", (), {"webhook_schedule_seconds": schedule})
-        patch.setattr(module, "dependencies", lambda: type("Dependencies", (), {"config": config}))
+        settings = Settings({"WEBHOOK_SCHEDULE_SECONDS": json.dumps(schedule)})
+        patch.setitem(vars(dependencies), "settings", settings)
         claimed: Any = type("Claimed", (), {"tries": tries})
         wait = next_wait(claimed, Attempt(number=1, at="", trigger="automatic", url="", status=status))
     if tries >= 3 or status == 410:

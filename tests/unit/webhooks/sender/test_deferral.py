@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.webhooks.deliveries import schedule
+from core.webhooks.deliveries.health import SLOT_HORIZON_MS
 from core.webhooks.deliveries.store import SAFETY_SECONDS, Delivery
-from core.webhooks.endpoints.health import SLOT_HORIZON_MS
 from tests.unit.webhooks.sender.conftest import Bench, answered, message
 from webhooks.sender.deferral import LATE_SECONDS, MAX_PATIENCE_SECONDS, patience
 
@@ -104,7 +104,7 @@ def test_held(bench: Bench) -> None:
     opened(bench, delivery)
     assert bench.send(delivery) == []
     found = bench.now(delivery)
-    assert (found.status, found.attempts, bench.place(found)) == ("pending", 0, f"HELD#ana#{found.lane}")
+    assert (found.status, found.attempts, bench.place(found)) == ("pending", 0, f"HELD#ana#{found.destination}")
     assert bench.receiver.requests == []
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.webhooks.endpoints.health import Outcome
+from core.webhooks.deliveries.health import AttemptOutcome
 from tests.unit.webhooks.sender.conftest import URL, Bench, answered, message
 from webhooks.sender import endpoint_disabling
-from webhooks.sender.destinations import Target
+from webhooks.sender.destinations import Destination
 
 
 @pytest.mark.parametrize("manual", [False, True])
@@ -87,25 +87,25 @@ def test_a_success_between(bench: Bench) -> None:
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint, tries=3)
     bench.failing(delivery, hours=300)
-    bench.of.health.settle(bench.health(delivery), [Outcome(bench.clock.time - 3600, True, ended=True)])
+    bench.of.health.settle(bench.health(delivery), [AttemptOutcome(bench.clock.time - 3600, True, ended=True)])
     bench.failing(delivery, hours=0.5)
     bench.send(delivery)
     assert bench.again(endpoint).enabled
 
 
 def test_a_success_in_the_same_batch(bench: Bench) -> None:
-    """One that arrived in the same batch counts, though the lane's health does not know of it yet."""
+    """One that arrived in the same batch counts, though the destination's health does not know of it yet."""
     endpoint = bench.endpoint()
     arrives, exhausted = bench.delivery(endpoint), bench.delivery(endpoint, tries=3)
     bench.failing(exhausted, hours=300)
     bench.send(message(arrives))
     bench.failing(exhausted, hours=300)
 
-    target = Target(endpoint, bench.health(exhausted))
+    destination = Destination(endpoint, bench.health(exhausted))
     found = bench.now(exhausted)
-    assert endpoint_disabling.failing_for_too_long(found, target)
-    target.outcomes.append(Outcome(bench.clock.time, True, ended=True))
-    assert not endpoint_disabling.failing_for_too_long(found, target)
+    assert endpoint_disabling.failing_for_too_long(found, destination)
+    destination.outcomes.append(AttemptOutcome(bench.clock.time, True, ended=True))
+    assert not endpoint_disabling.failing_for_too_long(found, destination)
 
 
 def test_failing_while_held(bench: Bench) -> None:

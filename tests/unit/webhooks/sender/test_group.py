@@ -11,7 +11,7 @@ from core.webhooks.deliveries.store import LEASE_SECONDS, Delivery
 from core.webhooks.endpoints.store import Key
 from core.webhooks.transport import client
 from core.webhooks.transport.client import Response
-from tests.support.calls import Killed, transaction_canceled
+from tests.simulated_cloud.calls import Killed, transaction_canceled
 from tests.unit.webhooks.sender.conftest import Bench, answered, message
 from webhooks.sender import group, handler
 from webhooks.sender.handler import BATCH
@@ -258,7 +258,7 @@ def test_a_drain_that_is_kept_waiting(bench: Bench, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(handler, "GROUP", 10)
     slow, endpoint = bench.delivery(bench.endpoint(url="https://slow.example.com/")), bench.endpoint()
     waiting = [bench.delivery(endpoint) for _ in range(25)]
-    bench.of.queue.send_all(map(message, [slow, *waiting]))
+    bench.of.webhooks_queue.send_all(map(message, [slow, *waiting]))
     seen: list[bool] = []
 
     def stall(url: str, **request: Any) -> Response:

@@ -9,7 +9,7 @@ import pytest
 from core.jobs import History, views
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.store import LEASE_SECONDS, SAFETY_SECONDS, Delivery
-from tests.support.calls import Killed
+from tests.simulated_cloud.calls import Killed
 from tests.unit.webhooks.sender.conftest import URL, Bench, answered, message
 from webhooks.sender import handler as module
 from webhooks.sender.handler import BATCH
@@ -33,7 +33,11 @@ def test_failure(bench: Bench) -> None:
     bench.queued()
     bench.send(delivery)
     ((queued, delay),) = bench.queued()
-    assert (queued.delivery_id, queued.attempts, queued.lane) == (delivery.delivery_id, 1, delivery.lane)
+    assert (queued.delivery_id, queued.attempts, queued.destination) == (
+        delivery.delivery_id,
+        1,
+        delivery.destination,
+    )
     assert 4 <= delay <= 7
 
 
@@ -55,8 +59,8 @@ def test_what_the_job_shows(bench: Bench) -> None:
     """The owner of a job sees what became of its webhook."""
     subject, delivery = bench.of_job()
     bench.send(delivery)
-    snapshot = bench.of.aftermath._jobs.snapshot(subject.job_id, owner="ana")
-    seen = views.whole(snapshot, views.LinkMaker("", "", 1, str), History())["webhook"]
+    snapshot = bench.of.after_attempt._jobs.snapshot(subject.job_id, owner="ana")
+    seen = views.job_view(snapshot, views.LinkMaker("", "", 1, str), History())["webhook"]
     assert (seen["status"], seen["attempts"], seen["last_attempt"]["status"]) == ("delivered", 1, 204)
 
 
@@ -154,7 +158,7 @@ def test_a_sender_that_died_after_writing(bench: Bench) -> None:
     assert bench.send(delivery, receives=2) == []
     assert len(bench.receiver.requests) == 1
     assert [queued.attempts for queued, _ in bench.queued()] == [1]
-    seen = bench.of.aftermath._jobs.snapshot(subject.job_id, owner="ana").webhook
+    seen = bench.of.after_attempt._jobs.snapshot(subject.job_id, owner="ana").webhook
     assert seen is not None
     assert seen["attempts"] == 1
 
@@ -358,7 +362,7 @@ def test_expired(bench: Bench) -> None:
     assert bench.receiver.requests == []
 
 
-# ── how a lane is doing ──────────────────────────────────────────────────────────────────────────────────────
+# ── how a destination is doing ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_health(bench: Bench) -> None:
@@ -379,7 +383,7 @@ def test_health_expires(bench: Bench, default: bool) -> None:
     """The health of a URL that only jobs name is forgotten some day; that of an endpoint stays."""
     delivery = bench.of_job()[1] if default else bench.delivery(bench.endpoint())
     bench.send(delivery)
-    key = {"pk": f"HEALTH#ana#{delivery.lane}", "sk": "HEALTH"}
+    key = {"pk": f"HEALTH#ana#{delivery.destination}", "sk": "HEALTH"}
     item = bench.of.dynamodb.get_item(TableName="deliveries", Key=key)["Item"]
     assert ("expires_at" in item) == default
 
@@ -406,7 +410,7 @@ def test_the_circuit_opens(bench: Bench) -> None:
     more = bench.delivery(endpoint)
     assert bench.send(more) == []
     assert len(bench.receiver.requests) == 5
-    assert bench.place(more) == f"HELD#ana#{more.lane}"
+    assert bench.place(more) == f"HELD#ana#{more.destination}"
 
 
 def test_a_lane_for_each_url(bench: Bench) -> None:
@@ -437,20 +441,20 @@ def test_message_round_trip(bench: Bench) -> None:
 def left(bench: Bench) -> int:
     """Messages in the queue, those in somebody's hands among them."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    url = bench.of.config.webhooks_queue_url
+    url = bench.of.settings.webhooks_queue_url
     found = queue_client(bench).get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     return sum(int(found[name]) for name in names)
 
 
 def queue_client(bench: Bench) -> Any:
-    return bench.of.queue._client
+    return bench.of.webhooks_queue._client
 
 
 def test_a_full_batch(bench: Bench) -> None:
     """A full batch means that more is waiting: it is taken and sent too, each once, and then gone."""
     endpoint = bench.endpoint()
     waiting = [bench.delivery(endpoint) for _ in range(27)]
-    bench.of.queue.send_all(map(message, waiting))
+    bench.of.webhooks_queue.send_all(map(message, waiting))
     batch = [bench.delivery(endpoint) for _ in range(BATCH)]
     assert bench.send(*batch) == []
     assert {bench.now(delivery).status for delivery in [*waiting, *batch]} == {"delivered"}
@@ -463,7 +467,7 @@ def test_a_full_batch(bench: Bench) -> None:
 def test_no_full_batch(bench: Bench) -> None:
     """Less than a full batch takes nothing else."""
     endpoint = bench.endpoint()
-    bench.of.queue.send(message(bench.delivery(endpoint)))
+    bench.of.webhooks_queue.send(message(bench.delivery(endpoint)))
     bench.send(*[bench.delivery(endpoint) for _ in range(BATCH - 1)])
     assert left(bench) == 1
 
@@ -474,8 +478,8 @@ def test_what_fails_beside_a_batch(bench: Bench) -> None:
     bench.receiver.answers["broken.example.com"] = RuntimeError("a bug")
     broken = bench.delivery(bench.endpoint(url="https://broken.example.com/"))
     fine = [bench.delivery(endpoint) for _ in range(5)]
-    bench.of.queue.send_all(map(message, [broken, *fine]))
-    queue_client(bench).send_message(QueueUrl=bench.of.config.webhooks_queue_url, MessageBody="none")
+    bench.of.webhooks_queue.send_all(map(message, [broken, *fine]))
+    queue_client(bench).send_message(QueueUrl=bench.of.settings.webhooks_queue_url, MessageBody="none")
     assert bench.send(*[bench.delivery(endpoint) for _ in range(BATCH)]) == []
     assert {bench.now(delivery).status for delivery in fine} == {"delivered"}
     assert left(bench) == 2
@@ -494,6 +498,6 @@ def test_no_time_for_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None
     """Nothing more is taken once the time is up."""
     monkeypatch.setattr(module, "DRAIN_SECONDS", 0)
     endpoint = bench.endpoint()
-    bench.of.queue.send(message(bench.delivery(endpoint)))
+    bench.of.webhooks_queue.send(message(bench.delivery(endpoint)))
     bench.send(*[bench.delivery(endpoint) for _ in range(BATCH)])
     assert left(bench) == 1

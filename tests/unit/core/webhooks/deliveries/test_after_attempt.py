@@ -8,7 +8,7 @@ import pytest
 
 from core import events
 from core.jobs import JobStore
-from core.webhooks.deliveries.after_attempt import Aftermath
+from core.webhooks.deliveries.after_attempt import AfterAttempt
 from core.webhooks.deliveries.queue import Message, WebhooksQueue
 from core.webhooks.deliveries.store import Delivery, DeliveryStore
 from kinds.document.kind import DOCUMENT
@@ -24,7 +24,7 @@ class Bench:
         self.clock, self.sqs = FakeClock(), FakeSqs()
         self.jobs = JobStore(MemoryTable(), "jobs", clock=self.clock)
         self.store = DeliveryStore(MemoryTable(), "deliveries", clock=self.clock)
-        self.aftermath = Aftermath(self.jobs, self.store, WebhooksQueue(self.sqs, "url"), clock=self.clock)
+        self.after_attempt = AfterAttempt(self.jobs, self.store, WebhooksQueue(self.sqs, "url"), clock=self.clock)
 
     def attempted(self, subject: Delivery, **options: Any) -> Delivery:
         """After one attempt more, which failed and is followed by a wait unless the options say otherwise."""
@@ -58,7 +58,7 @@ def bench() -> Bench:
 def test_the_next_attempt(bench: Bench, wait: int, delays: list[int]) -> None:
     """The next attempt is queued for when it is due, unless that is farther ahead than a queue can delay."""
     done = bench.attempted(bench.store.create(delivery()), wait=wait)
-    bench.aftermath.follow_up(done)
+    bench.after_attempt.follow_up(done)
     assert bench.sqs.delays == delays
     assert bench.sqs.messages == [Message.of(done)] * len(delays)
 
@@ -68,7 +68,7 @@ def test_a_fraction_of_a_second_does_not_shorten_the_wait(bench: Bench) -> None:
     bench.clock.now += 0.4
     done = bench.attempted(bench.store.create(delivery()), wait=5)
     bench.clock.now += 0.1
-    bench.aftermath.follow_up(done)
+    bench.after_attempt.follow_up(done)
     assert bench.sqs.delays[0] >= 5
 
 
@@ -76,7 +76,7 @@ def test_overdue(bench: Bench) -> None:
     """What should have been queued long ago is queued at once."""
     done = bench.attempted(bench.store.create(delivery()), wait=60)
     bench.clock.now += 5000
-    bench.aftermath.follow_up(done)
+    bench.after_attempt.follow_up(done)
     assert bench.sqs.delays == [0]
 
 
@@ -84,7 +84,7 @@ def test_overdue(bench: Bench) -> None:
 def test_a_follower_is_released(bench: Bench, made: Any) -> None:
     """The delivery that waits is queued when the one before it has ended, well or badly."""
     former, follower = bench.chain()
-    bench.aftermath.follow_up(bench.attempted(former, made=made, wait=None))
+    bench.after_attempt.follow_up(bench.attempted(former, made=made, wait=None))
     assert bench.queued == [follower.delivery_id]
     assert bench.sqs.delays == [0]
 
@@ -94,7 +94,7 @@ def test_a_follower_of_what_was_discarded(bench: Bench) -> None:
     former, follower = bench.chain()
     ended = bench.store.end(former.delivery_id, "discarded", attempts=0, reason="disabled")
     assert ended is not None
-    bench.aftermath.follow_up(ended)
+    bench.after_attempt.follow_up(ended)
     assert bench.queued == [follower.delivery_id]
 
 
@@ -102,7 +102,7 @@ def test_a_follower_of_what_was_discarded(bench: Bench) -> None:
 def test_a_follower_waits(bench: Bench, trigger: str) -> None:
     """While the one before has attempts to come, its follower is not queued."""
     former, _ = bench.chain()
-    bench.aftermath.follow_up(bench.attempted(former, trigger=trigger))
+    bench.after_attempt.follow_up(bench.attempted(former, trigger=trigger))
     assert bench.queued == [former.delivery_id]
 
 
@@ -111,7 +111,7 @@ def test_a_follower_waits_for_what_is_in_hand(bench: Bench) -> None:
     former, _ = bench.chain()
     claim = bench.store.claim(former.delivery_id, attempts=0)
     assert claim is not None
-    bench.aftermath.follow_up(claim)
+    bench.after_attempt.follow_up(claim)
     assert bench.queued == []
 
 
@@ -120,7 +120,7 @@ def test_a_follower_keeps_its_time(bench: Bench) -> None:
     former, follower = bench.chain()
     ended = bench.attempted(former, wait=None)
     bench.attempted(follower, wait=5000)
-    bench.aftermath.follow_up(bench.attempted(ended, made=attempt, trigger="manual"))
+    bench.after_attempt.follow_up(bench.attempted(ended, made=attempt, trigger="manual"))
     assert bench.queued == []
 
 
@@ -129,8 +129,8 @@ def test_a_follower_that_is_done(bench: Bench) -> None:
     former, follower = bench.chain()
     bench.attempted(follower, made=attempt, trigger="manual")
     ended = bench.attempted(former, made=attempt)
-    bench.aftermath.follow_up(ended)
-    bench.aftermath.follow_up(replace(ended, followed_by="dlv_gone"))
+    bench.after_attempt.follow_up(ended)
+    bench.after_attempt.follow_up(replace(ended, followed_by="dlv_gone"))
     assert bench.queued == []
 
 
@@ -150,7 +150,7 @@ def test_any_interleaving(bench: Bench, first: tuple[int, int]) -> None:
     def send() -> Any:
         done = bench.attempted(former, made=attempt)
         yield
-        bench.aftermath.follow_up(done)
+        bench.after_attempt.follow_up(done)
         yield
 
     one, other = dispatch(), send()
@@ -164,7 +164,7 @@ def test_done_again(bench: Bench) -> None:
     former, follower = bench.chain()
     ended = bench.attempted(former, made=attempt)
     for _ in range(3):
-        bench.aftermath.follow_up(ended)
+        bench.after_attempt.follow_up(ended)
     assert set(bench.queued) == {follower.delivery_id}
     assert {message.attempts for message in bench.sqs.messages} == {0}
 
@@ -187,14 +187,14 @@ def shown(bench: Bench, subject: Delivery) -> Any:
 def test_the_job_shows_it(bench: Bench) -> None:
     """The job's owner sees the last attempt and when the next one is due, for as long as the job is kept."""
     done = bench.attempted(of_job(bench), wait=60)
-    bench.aftermath.follow_up(done)
+    bench.after_attempt.follow_up(done)
     seen = shown(bench, done)
     assert (seen["status"], seen["attempts"], seen["url"]) == ("pending", 1, URL)
     assert seen["next_attempt_at"] == events.timestamp(NOW + 60)
     assert seen["last_attempt"]["error"] == "timeout"
     assert seen["expires_at"] == done.job_expires_at
     bench.clock.now += 60
-    bench.aftermath.follow_up(bench.attempted(done, made=attempt))
+    bench.after_attempt.follow_up(bench.attempted(done, made=attempt))
     assert shown(bench, done)["status"] == "delivered"
 
 
@@ -203,8 +203,8 @@ def test_the_job_shows_the_latest(bench: Bench) -> None:
     first = bench.attempted(of_job(bench), wait=0)
     bench.clock.now += 60
     second = bench.attempted(first, made=attempt)
-    bench.aftermath.follow_up(second)
-    bench.aftermath.follow_up(first)
+    bench.after_attempt.follow_up(second)
+    bench.after_attempt.follow_up(first)
     assert shown(bench, second)["status"] == "delivered"
 
 
@@ -212,7 +212,7 @@ def test_the_job_shows_why_not(bench: Bench) -> None:
     """What ended without an attempt says so on the job."""
     ended = bench.store.end(of_job(bench).delivery_id, "canceled", attempts=0, reason="deleted")
     assert ended is not None
-    bench.aftermath.follow_up(ended)
+    bench.after_attempt.follow_up(ended)
     seen = shown(bench, ended)
     assert (seen["status"], seen["reason"], seen["last_attempt"]) == ("canceled", "deleted", None)
 
@@ -221,5 +221,5 @@ def test_an_endpoint_is_no_jobs(bench: Bench) -> None:
     """What goes to an endpoint is not shown on the job that the event is about."""
     subject = bench.jobs.submit(DOCUMENT, job()).job
     done = bench.attempted(bench.store.create(delivery(job_id=subject.job_id)), made=attempt)
-    bench.aftermath.follow_up(done)
+    bench.after_attempt.follow_up(done)
     assert shown(bench, done) is None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from core import events
 from core.webhooks.deliveries.formats import FORMATS, MAX_SLACK_CHARACTERS, content_type, render
 from core.webhooks.endpoints.patterns import event_names
-from kinds import KINDS
+from kinds.registry import KINDS
 from kinds.replay.kind import REPLAY
 
 OWNER = "acme-1"

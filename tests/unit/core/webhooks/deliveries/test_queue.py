@@ -17,7 +17,7 @@ messages = st.builds(
     delivery_id=texts,
     owner=texts,
     endpoint_id=texts,
-    lane=texts,
+    destination=texts,
     attempts=st.integers(0, 20),
     queued_at=st.integers(0, 2**40),
     manual=st.booleans(),
@@ -39,18 +39,18 @@ def test_short() -> None:
         "delivery_id",
         "owner",
         "endpoint_id",
-        "lane",
+        "destination",
         "attempts",
         "queued_at",
     }
 
 
 def test_what_a_delivery_says() -> None:
-    """A message names the delivery's attempt, lane and age, and what the caller adds."""
+    """A message names the delivery's attempt, destination and age, and what the caller adds."""
     subject = delivery(attempts=3, queued_at=7)
     message = Message.of(subject, probe=True, follows="dlv_1")
     assert (message.delivery_id, message.attempts, message.queued_at) == (subject.delivery_id, 3, 7)
-    assert (message.lane, message.probe, message.follows) == (subject.lane, True, "dlv_1")
+    assert (message.destination, message.probe, message.follows) == (subject.destination, True, "dlv_1")
 
 
 def test_group() -> None:

@@ -25,10 +25,10 @@ from core.webhooks.deliveries.store import (
     DeliveryStore,
     after,
     delivery_id,
+    destination_of,
     for_job,
     id_of,
     is_delivery_id,
-    lane,
 )
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.webhooks.rows import ENDPOINT, attempt, delivery, failure
@@ -90,7 +90,7 @@ def bench(dynamodb: Any, deliveries_table: str) -> Bench:
 
 
 class Workers(RuleBasedStateMachine):
-    """Senders, wakers, replays and owners that act on what they once read, on two deliveries of one lane."""
+    """Senders, wakers, replays and owners that act on what they once read, on two deliveries of one destination."""
 
     claims = Bundle("claims")
     entries = Bundle("entries")
@@ -178,15 +178,17 @@ class Workers(RuleBasedStateMachine):
             assert (again.status, again.tries, again.attempts) == ("pending", 0, before.attempts)
 
     @rule(data=st.data(), which=which, seconds=st.integers(0, 5000))
-    def put_off(self, data: st.DataObject, which: int, seconds: int) -> None:
-        self.store.put_off(
+    def postpone(self, data: st.DataObject, which: int, seconds: int) -> None:
+        self.store.postpone(
             self.ids[which], attempts=self.attempts(data, which), until=self.bench.clock.now + seconds
         )
 
     @rule(data=st.data(), which=which)
     def hold(self, data: st.DataObject, which: int) -> None:
         row, number = self.row(which), self.attempts(data, which)
-        self.store.hold(row.delivery_id, owner=row.owner, lane=row.lane, attempts=number, queued_at=row.queued_at)
+        self.store.hold(
+            row.delivery_id, owner=row.owner, destination=row.destination, attempts=number, queued_at=row.queued_at
+        )
 
     @rule(target=entries, which=which)
     def see(self, which: int) -> Item:
@@ -495,7 +497,7 @@ def test_hold(bench: Bench) -> None:
     for seconds in (30, 10, 20):
         subject = bench.created(queued_at=int(NOW) + seconds)
         held = bench.store.hold(
-            subject.delivery_id, owner="ana", lane=ENDPOINT, attempts=0, queued_at=subject.queued_at
+            subject.delivery_id, owner="ana", destination=ENDPOINT, attempts=0, queued_at=subject.queued_at
         )
         assert held is not None
         order.append((seconds, subject.delivery_id))
@@ -515,14 +517,14 @@ def test_hold(bench: Bench) -> None:
 def test_put_off(bench: Bench) -> None:
     """What is put off is looked at then, not before; what is in hand, or has moved on, is left alone."""
     subject = bench.created()
-    assert bench.store.put_off(subject.delivery_id, attempts=0, until=NOW + 5000.5)
+    assert bench.store.postpone(subject.delivery_id, attempts=0, until=NOW + 5000.5)
     bench.clock.now += 5000
     assert bench.due() == []
     bench.clock.now += 1
     assert bench.due() == [subject.delivery_id]
-    assert bench.store.put_off(subject.delivery_id, attempts=1, until=NOW) is None
+    assert bench.store.postpone(subject.delivery_id, attempts=1, until=NOW) is None
     bench.claimed(subject)
-    assert bench.store.put_off(subject.delivery_id, attempts=0, until=NOW) is None
+    assert bench.store.postpone(subject.delivery_id, attempts=0, until=NOW) is None
 
 
 def test_link(bench: Bench) -> None:
@@ -686,12 +688,12 @@ def test_no_id(text: str) -> None:
     assert not is_delivery_id(text)
 
 
-def test_lane() -> None:
-    """An endpoint is one lane whatever its URL; each URL that jobs name is one of its own, as SQS takes it."""
-    assert lane(ENDPOINT, None) == lane(ENDPOINT, URL) == ENDPOINT
-    lanes = {lane("default", URL), lane("default", URL + "2")}
-    assert len(lanes) == 2
-    assert all(len(each) < 64 and each.replace("-", "").isalnum() for each in lanes)
+def test_destination() -> None:
+    """An endpoint is one destination whatever its URL; each URL that jobs name is one of its own, as SQS takes it."""
+    assert destination_of(ENDPOINT, None) == destination_of(ENDPOINT, URL) == ENDPOINT
+    destinations = {destination_of("default", URL), destination_of("default", URL + "2")}
+    assert len(destinations) == 2
+    assert all(len(each) < 64 and each.replace("-", "").isalnum() for each in destinations)
 
 
 def test_for_job(bench: Bench) -> None:

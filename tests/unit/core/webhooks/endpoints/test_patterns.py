@@ -19,8 +19,8 @@ from core.webhooks.endpoints.patterns import (
     matches,
     passes,
 )
-from kinds import KINDS
 from kinds.document.kind import DOCUMENT
+from kinds.registry import KINDS
 from kinds.replay.kind import REPLAY
 from tests.unit.examples import event
 

@@ -14,8 +14,8 @@ from core import events, ids
 from core.errors import Conflict, Contended, NotFound
 from core.webhooks.endpoints.store import DEFAULT, MAX_OLD_KEYS, Endpoint, Endpoints, Key, Vault, rotated
 from core.webhooks.transport import signing
-from tests.support.calls import Calls, transaction_canceled
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls, transaction_canceled
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import NOW, FakeClock
 
 URL = "https://example.com/hook"

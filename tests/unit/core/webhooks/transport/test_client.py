@@ -29,13 +29,13 @@ from hypothesis import strategies as st
 
 from core.errors import DeliveryError, Refused
 from core.webhooks.transport import client
-from core.webhooks.transport import connections as kept
+from core.webhooks.transport import connection_pool as kept
 from core.webhooks.transport.client import KEPT_BYTES, Resolver, Response, post, system_resolver
-from core.webhooks.transport.connections import AGE_SECONDS, IDLE_SECONDS, Connections
+from core.webhooks.transport.connection_pool import AGE_SECONDS, IDLE_SECONDS, ConnectionPool
 from core.webhooks.transport.guard import Policy
 from core.webhooks.transport.signing import make_secret, sign, verify
 
-from .conftest import Serve, Server
+from ..conftest import Serve, Server
 
 pytestmark = pytest.mark.enable_socket
 
@@ -62,7 +62,7 @@ def send(
     deadline: float = 5,
     resolve: Resolver = loopback,
     context: ssl.SSLContext | None = None,
-    connections: Connections | None = None,
+    connections: ConnectionPool | None = None,
     key: Hashable = ("owner", "wh_1", 1),
 ) -> Response:
     return post(
@@ -148,7 +148,12 @@ def test_signature_holds_on_the_wire(serve: Serve, body: bytes) -> None:
 def test_framing_headers_are_the_clients(serve: Serve) -> None:
     """A caller's header can change neither the host nor where the message ends."""
     server = serve.answer(OK)
-    evil = {"Host": "evil", "CONTENT-LENGTH": "1", "Transfer-Encoding": "chunked", "Connection": "keep-alive"}
+    evil = {
+        "Host": "evil",
+        "CONTENT-LENGTH": "1",
+        "Transfer-Encoding": "chunked",
+        "Connection": "keep-alive",
+    }
     evil |= {"Keep-Alive": "timeout=99", "Proxy-Connection": "keep-alive"}
     send(server, body=b"four", headers={**evil, "Expect": "100-continue", "Accept-Encoding": "gzip"})
     head = server.requests[0].lower()
@@ -981,11 +986,11 @@ def echo(connection: socket.socket, request: bytes) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
-def twice(server: Server, connections: Connections, **options: Any) -> list[Response]:
+def twice(server: Server, connections: ConnectionPool, **options: Any) -> list[Response]:
     return [send(server, connections=connections, **options) for _ in range(2)]
 
 
-def test_connection_is_used_again(serve: Serve, connections: Connections) -> None:
+def test_connection_is_used_again(serve: Serve, connections: ConnectionPool) -> None:
     """Calls with one key share a connection, on which nothing says that it closes."""
     server = serve.keeping(echo)
     bodies = [send(server, body=b"%d" % n, connections=connections).body for n in range(5)]
@@ -994,7 +999,7 @@ def test_connection_is_used_again(serve: Serve, connections: Connections) -> Non
     assert not any(b"connection:" in request for request in server.requests)
 
 
-def test_no_key_no_reuse(serve: Serve, connections: Connections) -> None:
+def test_no_key_no_reuse(serve: Serve, connections: ConnectionPool) -> None:
     """Without a key each attempt has a connection of its own, and says so."""
     server = serve.keeping(answering(OK, hang_up=True))
     twice(server, connections, key=None)
@@ -1003,7 +1008,7 @@ def test_no_key_no_reuse(serve: Serve, connections: Connections) -> None:
 
 
 @pytest.mark.parametrize("key", [("owner", "wh_1", 2), ("owner", "wh_2", 1), ("other", "wh_1", 1)])
-def test_another_key_has_another_connection(serve: Serve, connections: Connections, key: Hashable) -> None:
+def test_another_key_has_another_connection(serve: Serve, connections: ConnectionPool, key: Hashable) -> None:
     """No connection outlives an edit of its endpoint, or serves another endpoint or owner."""
     server = serve.keeping(echo)
     for each in (("owner", "wh_1", 1), key, key):
@@ -1011,7 +1016,7 @@ def test_another_key_has_another_connection(serve: Serve, connections: Connectio
     assert server.connections == 2
 
 
-def test_another_host_has_another_connection(serve: Serve, connections: Connections) -> None:
+def test_another_host_has_another_connection(serve: Serve, connections: ConnectionPool) -> None:
     """A connection serves the host and port that it was opened for, under whatever key."""
     servers = [serve.keeping(echo), serve.keeping(echo)]
     for server in servers:
@@ -1021,7 +1026,7 @@ def test_another_host_has_another_connection(serve: Serve, connections: Connecti
 
 
 def test_other_scheme_has_another_connection(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool
 ) -> None:
     """What was opened in the clear is not used for https."""
     server = serve.keeping(echo)
@@ -1031,7 +1036,7 @@ def test_other_scheme_has_another_connection(
     assert server.connections == 2
 
 
-def test_kept_address_is_judged_again(serve: Serve, connections: Connections) -> None:
+def test_kept_address_is_judged_again(serve: Serve, connections: ConnectionPool) -> None:
     """A policy that has changed since closes the connection, and nothing more is sent."""
     server = serve.keeping(echo)
     send(server, connections=connections)
@@ -1044,7 +1049,7 @@ def test_kept_address_is_judged_again(serve: Serve, connections: Connections) ->
     assert connections.take((("owner", "wh_1", 1), "http", "hooks.example.com", server.port, None)) is None
 
 
-def test_url_is_judged_at_each_use(serve: Serve, connections: Connections) -> None:
+def test_url_is_judged_at_each_use(serve: Serve, connections: ConnectionPool) -> None:
     """A kept connection lets no URL past the guard."""
     server = serve.keeping(echo)
     send(server, connections=connections)
@@ -1053,7 +1058,7 @@ def test_url_is_judged_at_each_use(serve: Serve, connections: Connections) -> No
     assert len(server.requests) == 1
 
 
-def test_kept_connection_needs_no_lookup(serve: Serve, connections: Connections) -> None:
+def test_kept_connection_needs_no_lookup(serve: Serve, connections: ConnectionPool) -> None:
     """The name is looked up when a connection is opened, and not when it is used again."""
     asked: list[str] = []
 
@@ -1082,7 +1087,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
         b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60_000,
     ],
 )
-def test_answers_after_which_it_is_kept(serve: Serve, connections: Connections, answer: bytes) -> None:
+def test_answers_after_which_it_is_kept(serve: Serve, connections: ConnectionPool, answer: bytes) -> None:
     """A connection is kept where the answer was read to an end that its head states."""
     server = serve.keeping(answering(answer))
     first, second = twice(server, connections)
@@ -1122,7 +1127,7 @@ def test_answers_after_which_it_is_kept(serve: Serve, connections: Connections, 
         CHUNKED + b"\r\n" + b"1;%b\r\nx\r\n" % (b"e" * 5000) * 60 + b"0\r\n\r\n",
     ],
 )
-def test_answers_after_which_it_is_closed(serve: Serve, connections: Connections, answer: bytes) -> None:
+def test_answers_after_which_it_is_closed(serve: Serve, connections: ConnectionPool, answer: bytes) -> None:
     """A connection is not kept where there is a doubt about the end of its answer."""
     server = serve.keeping(answering(answer))
     with patch.object(connections, "keep", wraps=connections.keep) as keep:
@@ -1133,7 +1138,7 @@ def test_answers_after_which_it_is_closed(serve: Serve, connections: Connections
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\n\r\nok", CHUNKED + b"\r\n2\r\nok\r\n0\r\n"])
-def test_body_that_ends_with_the_connection(serve: Serve, connections: Connections, answer: bytes) -> None:
+def test_body_that_ends_with_the_connection(serve: Serve, connections: ConnectionPool, answer: bytes) -> None:
     """A connection whose end was seen while the answer was read is not kept."""
     server = serve.keeping(answering(answer, hang_up=True))
     with patch.object(connections, "keep", lambda *_: pytest.fail("kept")):
@@ -1148,7 +1153,7 @@ def test_no_answer_is_read_as_the_next(serve: Serve, prefix: bytes, rest: bytes)
     def respond(connection: socket.socket, request: bytes) -> None:
         echo(connection, request) if request.endswith(b"second") else connection.sendall(prefix + rest)
 
-    server, connections = serve.keeping(respond), Connections()
+    server, connections = serve.keeping(respond), ConnectionPool()
     with closing(connections):
         with suppress(DeliveryError):
             send(server, body=b"first", connections=connections, deadline=0.03)
@@ -1157,7 +1162,7 @@ def test_no_answer_is_read_as_the_next(serve: Serve, prefix: bytes, rest: bytes)
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_bytes_that_nobody_asked_for(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections, tls: bool
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
 ) -> None:
     """What a server sends while the connection waits is never taken for an answer."""
 
@@ -1179,7 +1184,7 @@ def test_bytes_that_nobody_asked_for(
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_server_that_closes_idle_connections(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections, tls: bool
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
 ) -> None:
     """A connection that was closed while it waited is noticed before anything is sent on it."""
     context = certified(authority, "hooks.example.com") if tls else None
@@ -1210,7 +1215,7 @@ def test_dead_connection_is_replaced(
     serve: Serve,
     authority: trustme.CA,
     trusting: ssl.SSLContext,
-    connections: Connections,
+    connections: ConnectionPool,
     ending: Callable[[socket.socket], None],
     tls: bool,
 ) -> None:
@@ -1224,7 +1229,7 @@ def test_dead_connection_is_replaced(
 
 @pytest.mark.parametrize("ending", [lambda connection: None, reset])
 def test_new_connection_is_not_replaced(
-    serve: Serve, connections: Connections, ending: Callable[[socket.socket], None]
+    serve: Serve, connections: ConnectionPool, ending: Callable[[socket.socket], None]
 ) -> None:
     """A new connection that ends without an answer has failed, be it the first or a replacement."""
 
@@ -1245,7 +1250,7 @@ def test_new_connection_is_not_replaced(
     assert server.connections == 3
 
 
-def test_answer_that_breaks_off_is_not_asked_for_again(serve: Serve, connections: Connections) -> None:
+def test_answer_that_breaks_off_is_not_asked_for_again(serve: Serve, connections: ConnectionPool) -> None:
     """One byte of an answer shows that the request was read: it is not sent again."""
     server = serve.keeping(hanging_up(2, lambda connection: connection.sendall(b"H")))
     send(server, connections=connections)
@@ -1260,7 +1265,7 @@ def test_slow_head_on_a_kept_connection(
     serve: Serve,
     authority: trustme.CA,
     trusting: ssl.SSLContext,
-    connections: Connections,
+    connections: ConnectionPool,
     respond: Callable[[socket.socket], None],
     tls: bool,
 ) -> None:
@@ -1275,7 +1280,7 @@ def test_slow_head_on_a_kept_connection(
     assert server.connections == 2
 
 
-def test_slow_body_on_a_kept_connection(serve: Serve, connections: Connections) -> None:
+def test_slow_body_on_a_kept_connection(serve: Serve, connections: ConnectionPool) -> None:
     """A body that is cut at the deadline ends its connection too."""
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"
     server = serve.keeping(hanging_up(2, drip(lambda: itertools.chain([head], itertools.repeat(b"x", 99)))))
@@ -1287,7 +1292,7 @@ def test_slow_body_on_a_kept_connection(serve: Serve, connections: Connections) 
     assert server.connections == 2
 
 
-def test_replacement_has_the_same_deadline(serve: Serve, connections: Connections) -> None:
+def test_replacement_has_the_same_deadline(serve: Serve, connections: ConnectionPool) -> None:
     """What the dead connection took is gone from the time of the new one."""
     count = itertools.count(1)
 
@@ -1311,7 +1316,7 @@ def test_replacement_has_the_same_deadline(serve: Serve, connections: Connection
     assert server.connections == 2
 
 
-def test_request_that_cannot_be_sent_whole(serve: Serve, connections: Connections) -> None:
+def test_request_that_cannot_be_sent_whole(serve: Serve, connections: ConnectionPool) -> None:
     """A connection that refused a part of its request is not kept, whatever was answered."""
 
     def refuse(connection: socket.socket) -> None:
@@ -1328,7 +1333,7 @@ def test_request_that_cannot_be_sent_whole(serve: Serve, connections: Connection
 
 @pytest.mark.parametrize("headers", [{"X-A": "1\r\nX-B: 2"}, {"X-A": "é😱"}])
 def test_header_injection_on_a_kept_connection(
-    serve: Serve, connections: Connections, headers: dict[str, str]
+    serve: Serve, connections: ConnectionPool, headers: dict[str, str]
 ) -> None:
     """A header that HTTP cannot carry is refused before anything is sent, and opens no new connection."""
     server = serve.keeping(echo)
@@ -1340,7 +1345,7 @@ def test_header_injection_on_a_kept_connection(
 
 @pytest.mark.parametrize("clock", ["monotonic", "time"])
 def test_stale_connection(
-    serve: Serve, connections: Connections, monkeypatch: pytest.MonkeyPatch, clock: str
+    serve: Serve, connections: ConnectionPool, monkeypatch: pytest.MonkeyPatch, clock: str
 ) -> None:
     """After half a minute by either clock, as when the function was frozen, the connection is a new one."""
     server, now = serve.keeping(echo), [1000.0]
@@ -1355,7 +1360,7 @@ def test_stale_connection(
     assert server.connections == 2
 
 
-def test_old_connection(serve: Serve, connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_connection(serve: Serve, connections: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection in constant use is replaced after five minutes, so that its name is looked up again."""
     server, now = serve.keeping(echo), [0.0]
     real = time.monotonic
@@ -1367,7 +1372,7 @@ def test_old_connection(serve: Serve, connections: Connections, monkeypatch: pyt
 
 
 def test_tls_is_used_again(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool
 ) -> None:
     """One handshake serves many requests, and one made under another context is not trusted."""
     context, names = certified(authority, "hooks.example.com"), []
@@ -1382,7 +1387,7 @@ def test_tls_is_used_again(
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_threads_never_share_a_connection(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: Connections, tls: bool
+    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
 ) -> None:
     """Of many threads with one key each gets the answer to its own request, over few connections."""
 

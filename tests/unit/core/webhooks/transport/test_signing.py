@@ -27,7 +27,7 @@ from core.webhooks.transport.signing import decode, make_key_pair, make_secret, 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + b64encode(b"other key of 24 bytes ok").decode()
 THIRD = "whsec_" + b64encode(b"and one more of 24 bytes").decode()
-LAMBDAS = Path(signing.__file__).parents[2]
+LAMBDAS = Path(signing.__file__).parents[3]
 EVENT_ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
 AT = 1614265330
 BODY = b'{"test": 2432232314}'

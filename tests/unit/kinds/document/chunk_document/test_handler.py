@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.aws.blobs import Blobs
+from core.dependencies import dependencies
 from core.errors import EmptyDocument, JobClosed, SourceNotFound, Unavailable
 from core.jobs import JobStore, begin, cancel
-from kinds.document.chunk_document import handler as module
 from kinds.document.chunk_document.handler import MAX_BATCHES, batch_key, batch_size, handler
 from kinds.document.kind import DOCUMENT
-from tests.support.calls import Calls
-from tests.support.clock import Clock
+from tests.simulated_cloud.calls import Calls
+from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import job
 
 EXECUTION = "arn:execution"
@@ -24,7 +24,7 @@ TEXT = "One sentence here. Another sentence there.\n\nA third, after a break. Ü
 
 @pytest.fixture
 def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore:
-    return module.dependencies().jobs
+    return dependencies.jobs
 
 
 @pytest.fixture

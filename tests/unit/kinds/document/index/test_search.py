@@ -7,7 +7,7 @@ import pytest
 
 from core.errors import Throttled, Unavailable
 from kinds.document.index.catalog import Catalog, Document
-from kinds.document.index.embedding import Patience, Vector
+from kinds.document.index.embedding import TimeBudget, Vector
 from kinds.document.index.search import PATIENCE_SECONDS, Filter, search
 from kinds.document.index.vectors import Hit, ObjectVectors, Version
 from tests.unit.core.jobs.memory_table import MemoryTable
@@ -25,7 +25,7 @@ class Compass:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
         for text in texts:
             self.asked.append(text)
             yield {"north": [0.0, 1.0], "east": [1.0, 0.0]}.get(text, [0.6, 0.8])
@@ -141,7 +141,7 @@ def test_patience(library: Library) -> None:
     library.add("a", ["north"])
 
     class Busy(Compass):
-        def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+        def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
             assert patience() == PATIENCE_SECONDS
             raise Throttled("busy")
             yield

@@ -23,6 +23,7 @@ from kinds.document.reading.parse import Limits, ParsedDocument, parse
 from kinds.document.reading.text import is_blank
 from tests.support import pdfs
 
+LAMBDAS = Path(room.__file__).parents[3]
 LIMITS = Limits(max_bytes=10_000_000, max_characters=1_000_000, timeout_seconds=30, memory_mb=512)
 PAGE = b"<!doctype html><p>page"
 TWO_PAGES = pdfs.document(pdfs.show("hello"), pdfs.show("world"))
@@ -287,17 +288,18 @@ def test_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_modules_come_from_the_parents_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From another directory, with no PYTHONPATH and a relative entry in the path, the child finds its modules."""
-    (tmp_path / "core").symlink_to(Path(room.__file__).parents[1])
+    for name in ("core", "kinds"):
+        (tmp_path / name).symlink_to(LAMBDAS / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    lambdas = str(Path(room.__file__).parents[2])
+    lambdas = str(LAMBDAS)
     monkeypatch.setattr(sys, "path", ["", *(entry for entry in sys.path if entry != lambdas)])
     assert parse(PAGE, limits=LIMITS).text == "page"
 
 
 def test_in_a_bare_process() -> None:
     """Where modules come from a path set up at run time alone, as in Lambda, the child finds them too."""
-    lambdas = str(Path(room.__file__).parents[2])
+    lambdas = str(LAMBDAS)
     packages = next(entry for entry in sys.path if entry.endswith("site-packages"))
     code = (
         f"import sys; sys.path[:0] = [{lambdas!r}]; sys.path.append({packages!r})\n"

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from core.errors import Throttled
+from kinds.document.dependencies import document_dependencies
 from kinds.document.index import embedding
-from kinds.document.index.embedding import Patience, Vector
+from kinds.document.index.embedding import TimeBudget, Vector
 from kinds.document.index.vectors import Version
 from kinds.document.search import handler as module
 from tests.unit.examples import document
@@ -22,7 +23,7 @@ class North:
     model, dimensions = "model", 2
     busy = False
 
-    def embed(self, texts: Sequence[str], *, patience: Patience) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
         if self.busy:
             raise Throttled("The embedding model is busy.")
         yield from ([0.0, 1.0] for _ in texts)
@@ -40,9 +41,9 @@ def ask(environment: dict[str, str], jobs_table: str, bucket: str, embedder: Nor
     """Searches among two documents of ana's: `a` lies north, and `b`, of 2026, east."""
     for name, vector, metadata in (("a", [0.0, 1.0], {}), ("b", [1.0, 0.0], {"year": "2026"})):
         chunk = {"chunk": 0, "text": f"text of {name}", "start": 0, "end": 9, "heading": "H"}
-        module.dependencies().vectors.put(Version("ana", name, "01"), 0, [vector], [chunk])
+        document_dependencies.vectors.put(Version("ana", name, "01"), 0, [vector], [chunk])
         pointer = document(document_id=name, version="01", batches=1, metadata=metadata)
-        dynamodb.put_item(**module.dependencies().catalog.publish("ana", pointer)["Put"])
+        dynamodb.put_item(**document_dependencies.catalog.publish("ana", pointer)["Put"])
 
     def search(body: Any, **options: Any) -> Answer:
         return call(module.handler, "POST", "/search", body, **options)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from core.dependencies import dependencies
 from core.errors import CountMismatch, JobClosed, Superseded
 from core.jobs import Job, JobStore, begin
+from kinds.document.dependencies import document_dependencies
 from kinds.document.kind import DOCUMENT, version_of
-from kinds.document.store_vectors import handler as module
 from kinds.document.store_vectors.handler import handler
 from tests.unit.examples import document, job
 
@@ -18,7 +19,7 @@ EXECUTION = "arn:execution"
 
 @pytest.fixture
 def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore:
-    return module.dependencies().jobs
+    return dependencies.jobs
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def subject(store: JobStore) -> Job:
 
 def put(subject: Job, batch: int, count: int) -> None:
     version = version_of(subject)
-    module.dependencies().vectors.put(version, batch, [[0.0, 1.0]] * count, [{}] * count)
+    document_dependencies.vectors.put(version, batch, [[0.0, 1.0]] * count, [{}] * count)
 
 
 def event(subject: Job, chunks: int = 3, execution: str = EXECUTION) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def test_count(store: JobStore, subject: Job, chunks: int) -> None:
 def test_vectors_that_a_newer_version_took(store: JobStore, subject: Job, dynamodb: Any) -> None:
     """Vectors that are gone because a newer version came first are no loss: the job is superseded."""
     newer = document(version="Z" * 26)
-    dynamodb.put_item(**module.dependencies().catalog.publish("ana", newer)["Put"])
+    dynamodb.put_item(**document_dependencies.catalog.publish("ana", newer)["Put"])
     with pytest.raises(Superseded):
         handler(event(subject, 4), None)
 

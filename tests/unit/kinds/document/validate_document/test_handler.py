@@ -5,8 +5,10 @@ import time
 import pytest
 
 from core.aws.blobs import Blobs
+from core.dependencies import dependencies
 from core.errors import DocumentTooLarge, JobClosed, SourceNotFound
 from core.jobs import JobStore, begin, cancel
+from kinds.document.dependencies import document_dependencies
 from kinds.document.kind import DOCUMENT
 from kinds.document.reading.parse import Limits
 from kinds.document.validate_document import handler as module
@@ -22,7 +24,7 @@ LIMITS = {"MAX_CHARACTERS": "1000", "PARSE_TIMEOUT_SECONDS": "30", "PARSE_MEMORY
 def store(environment: dict[str, str], jobs_table: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> JobStore:
     for name, value in LIMITS.items():
         monkeypatch.setenv(name, value)
-    return module.dependencies().jobs
+    return dependencies.jobs
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_text(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
 
 def test_limits(store: JobStore) -> None:
     """The limits of parsing are those that are configured."""
-    assert module.dependencies().limits == Limits(
+    assert document_dependencies.limits == Limits(
         max_bytes=1000, max_characters=1000, timeout_seconds=30, memory_mb=1024
     )
 

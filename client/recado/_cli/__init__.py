@@ -1,0 +1,1 @@
+"""The commands of `recado`: their options, what they do, and what they print."""

@@ -1,0 +1,261 @@
+"""Watch a job until it has ended, over the best transport that works.
+
+An `EventCursor` knows which events were seen, so connections may break and events may be repeated. A *session*
+is one connection or one poll. `JobWatcher.events` runs sessions until the job has ended, and falls back to the
+next transport if one does not work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+from urllib.parse import quote
+
+from recado import _io, _websocket
+from recado._deadline import Deadline
+from recado._event_cursor import EventCursor, EventGap
+from recado._http import HttpApi, api_error, response_json, retry_after
+from recado._io import Request, Response
+from recado._messages import events_in, events_in_message, parse_json
+from recado._retry import is_permanent, retry_delay
+from recado._streamed_text import StreamedText
+from recado._websocket import JobWebSocketSession
+from recado.errors import ApiError, BadAnswer, ConnectionFailed, RecadoError
+from recado.models import Delta, Job, JobEvent, JobStatus
+from recado.polling import backoff
+
+Transport = Literal["auto", "websocket", "sse", "long_poll", "poll"]
+TRANSPORTS: tuple[Transport, ...] = get_args(Transport)[1:]
+"""The best first."""
+
+HOLD_SECONDS = 25
+"""The service holds long polls and streams open for so long."""
+HOLD_MARGIN_SECONDS = 15.0
+"""A held response may arrive so much later than that."""
+
+MIN_SESSION_SECONDS = 1.0
+"""A session that ends earlier without an update has failed. Polls are at least so far apart."""
+
+MAX_FAILURES, MAX_FAILURES_OF_UNTRIED = 8, 2
+"""A transport is given up after so many failures in a row: one that has worked or is the last, and any other."""
+
+
+class LongPollNotHeld(RecadoError):
+    """A long poll returned at once without an update: the service or a proxy does not hold requests open."""
+
+
+@dataclass
+class JobWatcher:
+    """`wants_events`: False if the caller only waits for the end. `on_delta`: called with new text of the job."""
+
+    api: HttpApi
+    job: Job
+    cursor: EventCursor
+    deadline: Deadline
+    wants_events: bool = True
+    transport: Transport = "auto"
+    on_delta: Callable[[Delta], object] | None = None
+    _poll_intervals: Any = field(default_factory=backoff, init=False)
+    _text: StreamedText = field(default_factory=StreamedText, init=False)
+    _live_link_is_used: bool = field(default=False, init=False)
+    _is_subscribed: bool = field(default=False, init=False)
+    """Whether the session waits for new events only, so that a later error does not mean that it never worked."""
+    _error: RecadoError | None = field(default=None, init=False)
+    """Why the last session failed, None if it did not."""
+
+    async def events(self) -> AsyncGenerator[JobEvent, None]:
+        """Every event after the cursor's, once and in order, until the job has ended."""
+        transports = self._transports()
+        for transport in transports:
+            async with aclosing(self._sessions(transport, is_last=transport == transports[-1])) as events:
+                async for event in events:
+                    yield event
+            if self.cursor.ended:
+                return
+        raise self._error or ConnectionFailed("The job cannot be watched.")
+
+    def _transports(self) -> Sequence[Transport]:
+        if self.transport == "websocket":
+            _io.require_websockets()
+        if self.transport != "auto":
+            return (self.transport,)
+        has_websocket = _io.HAS_WEBSOCKETS and "live" in self.job.links
+        return TRANSPORTS if has_websocket else TRANSPORTS[1:]
+
+    async def _sessions(self, transport: Transport, *, is_last: bool) -> AsyncGenerator[JobEvent, None]:
+        """Sessions until the job has ended or the transport is given up; `_error` says why."""
+        failures, max_failures, self._error = 0, MAX_FAILURES if is_last else MAX_FAILURES_OF_UNTRIED, None
+        while failures < max_failures and not self._is_refused():
+            updates, began = self.cursor.updates, self.api.io.clock()
+            self._error, self._is_subscribed = None, False
+            try:
+                async with aclosing(self._session(transport)) as session:
+                    async for event in session:
+                        yield event
+            except (ConnectionFailed, ApiError, BadAnswer, EventGap, LongPollNotHeld) as error:
+                self._error = error
+            if self.cursor.ended:
+                return
+            if self._has_worked(updates, began):
+                failures, max_failures = 0, MAX_FAILURES
+            else:
+                failures += 1
+                self._error = self._error or ConnectionFailed(f"The transport {transport} sends nothing.")
+                await self.deadline.sleep(retry_delay(failures, self._error))
+
+    def _is_refused(self) -> bool:
+        return is_permanent(self._error) or isinstance(self._error, LongPollNotHeld)
+
+    def _has_worked(self, updates: int, began: float) -> bool:
+        """Whether the session brought an update, or was held open without one."""
+        is_healthy = self._error is None or self._is_subscribed
+        was_held = is_healthy and self.api.io.clock() - began >= MIN_SESSION_SECONDS
+        return self.cursor.updates > updates or was_held
+
+    def _session(self, transport: Transport) -> AsyncGenerator[JobEvent, None]:
+        sessions: Mapping[str, Callable[[], AsyncGenerator[JobEvent, None]]] = {
+            "websocket": self._websocket,
+            "sse": self._sse,
+            "long_poll": lambda: self._poll(HOLD_SECONDS),
+            "poll": lambda: self._poll(0),
+        }
+        return sessions[transport]()
+
+    # ── polls ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _poll(self, hold: int) -> AsyncGenerator[JobEvent, None]:
+        """Request the status once, held for up to `hold` seconds; then sleep until the next poll."""
+        hold = int(self.deadline.limit(hold)) if hold else 0
+        began, response = self.api.io.clock(), await self._fetch_status(hold)
+        if response.status != 304:
+            status = JobStatus.of(response_json(response))
+            if self.wants_events:
+                async with aclosing(self._fetch_events(status.sequence)) as events:
+                    async for event in events:
+                        yield event
+            # Not before the events were fetched: with its ETag the same status is not sent again.
+            self.cursor.etag, self.cursor.updates = response.headers.get("etag"), self.cursor.updates + 1
+            self._note_end(status)
+        if not self.cursor.ended:
+            await self._sleep_after(response, hold=hold, took=self.api.io.clock() - began)
+
+    async def _fetch_status(self, hold: int) -> Response:
+        request = self.api.build_request(
+            "GET",
+            f"/jobs/{quote(self.job.job_id)}/status",
+            query={"wait": hold or None},
+            headers={"If-None-Match": self.cursor.etag},
+            timeout=self.deadline.limit(hold + self.api.timeout),
+        )
+        return await self.api.send(request, retries=0)
+
+    async def _sleep_after(self, response: Response, *, hold: int, took: float) -> None:
+        """Sleep for as long as Retry-After says. After a long poll, sleep only if it was too short."""
+        if not hold:
+            seconds = retry_after(response)
+            interval = next(self._poll_intervals) if seconds is None else max(seconds, MIN_SESSION_SECONDS)
+            await self.deadline.sleep(interval)
+        elif took < MIN_SESSION_SECONDS:
+            if response.status == 304 and hold > MIN_SESSION_SECONDS:
+                raise LongPollNotHeld("The service does not hold long polls open.")
+            await self.deadline.sleep(MIN_SESSION_SECONDS - took)
+
+    async def _fetch_events(self, last: int) -> AsyncGenerator[JobEvent, None]:
+        """The events after the cursor's, up to number `last`. Raises EventGap if the log does not have them."""
+        while self.cursor.sequence < last:
+            timeout = self.deadline.limit(self.api.timeout)
+            request = self.api.events_request(self.job.job_id, self.cursor.sequence, timeout=timeout)
+            page = response_json(await self.api.send(request, retries=0))
+            before = self.cursor.sequence
+            for payload in events_in(page):
+                if event := self.cursor.accept(payload):
+                    yield event
+            if self.cursor.sequence == before:
+                raise EventGap(last)
+
+    def _note_end(self, status: JobStatus) -> None:
+        if status.is_final and (not self.wants_events or self.cursor.sequence >= status.sequence):
+            self.cursor.ended = True
+
+    async def _has_ended(self) -> bool:
+        """Whether the last event was the final one. If the event has no status, the job's status is requested."""
+        if not self.cursor.status and not self.cursor.ended:
+            self.cursor.etag = None
+            self._note_end(JobStatus.of(response_json(await self._fetch_status(0))))
+        return self.cursor.ended
+
+    # ── server-sent events ───────────────────────────────────────────────────────────────────────────────
+
+    async def _sse(self) -> AsyncGenerator[JobEvent, None]:
+        async with self.api.io.sse(self._sse_request()) as sse:
+            if sse.response.status == 204:  # the cursor is at the last event
+                self.cursor.ended = True
+                return
+            if sse.response.status != 200:
+                raise api_error(sse.response)
+            async with aclosing(sse.events()) as messages:
+                async for message in messages:
+                    self.deadline.check()
+                    if message.event == "end":
+                        self.cursor.ended = True
+                        return
+                    event = self.cursor.accept(parse_json(message.data)) if message.data else None
+                    if event and self.wants_events:
+                        yield event
+                    if self.cursor.ended:
+                        return
+
+    def _sse_request(self) -> Request:
+        return self.api.build_request(
+            "GET",
+            f"/jobs/{quote(self.job.job_id)}/events",
+            headers={"Accept": "text/event-stream", "Last-Event-ID": str(self.cursor.sequence or "") or None},
+            timeout=self.deadline.limit(HOLD_SECONDS + HOLD_MARGIN_SECONDS),
+        )
+
+    # ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _websocket(self) -> AsyncGenerator[JobEvent, None]:
+        async with self.api.io.socket(await self._live_url()) as socket:
+            session = JobWebSocketSession(socket, self.cursor, self._text)
+            while True:
+                updates = self.cursor.updates
+                message = await session.receive(self.deadline.limit(_websocket.PING_SECONDS))
+                if message is None:
+                    continue
+                for payload in events_in_message(message):
+                    async with aclosing(self._accept_pushed(session, payload)) as events:
+                        async for event in events:
+                            yield event
+                delta = await session.handle(message)
+                if delta and self.on_delta:
+                    self.on_delta(delta)
+                is_caught_up = session.is_caught_up(message)
+                self._is_subscribed = self._is_subscribed or is_caught_up
+                if (self.cursor.updates > updates or is_caught_up) and await self._has_ended():
+                    return
+
+    async def _accept_pushed(self, session: JobWebSocketSession, payload: Any) -> AsyncGenerator[JobEvent, None]:
+        """The event if it is new. An event that is truncated is fetched from the log."""
+        event = JobEvent.of(payload)
+        if not self.wants_events:
+            await session.accept(payload)
+        elif event.get("truncated"):
+            async with aclosing(self._fetch_events(event.sequence)) as events:
+                async for fetched in events:
+                    yield fetched
+        elif accepted := await session.accept(payload):
+            yield accepted
+
+    async def _live_url(self) -> str:
+        """The job's `live` link. After its first use the job is fetched again, because links expire."""
+        if self._live_link_is_used:
+            request = self.api.build_request("GET", f"/jobs/{quote(self.job.job_id)}")
+            self.job = Job.of(response_json(await self.api.send(request)))
+        self._live_link_is_used = True
+        link = self.job.links.get("live")
+        if link is None:
+            raise ConnectionFailed("The service has no WebSockets.")
+        return f"{link}{'&' if '?' in link else '?'}after={self.cursor.sequence}"

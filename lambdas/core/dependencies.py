@@ -1,0 +1,250 @@
+"""What functions work with. Each part is made when it is first used, and kept while the function is warm.
+
+A function uses the parts that it needs and so reads the settings that these need: a test holds the environment in
+the template against that.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from core.aws import clients
+from core.aws.settings import Environment, flag, mapping, number, numbers, text, texts
+
+if TYPE_CHECKING:
+    from core.auth import KeyStore
+    from core.aws.blobs import Blobs
+    from core.jobs.kind import Services
+    from core.jobs.publisher import EventPublisher
+    from core.jobs.store import JobStore
+    from core.live.sockets import Sockets
+    from core.live.subscriptions import Subscriptions
+    from core.webhooks.deliveries.after_attempt import AfterAttempt
+    from core.webhooks.deliveries.bulk import BulkStore
+    from core.webhooks.deliveries.health import HealthStore
+    from core.webhooks.deliveries.queue import WebhooksQueue
+    from core.webhooks.deliveries.store import DeliveryStore
+    from core.webhooks.endpoints.owner_log import OwnerLog
+    from core.webhooks.endpoints.store import Endpoints
+    from core.webhooks.transport.connection_pool import ConnectionPool
+    from core.webhooks.transport.guard import Policy
+
+T = TypeVar("T")
+DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS = 86_400, 3_600, 60
+
+
+class Settings(Environment):
+    """Every setting but those of single kinds. A function has those that it needs."""
+
+    jobs_table = text()
+    deliveries_table = text()
+    keys_table = text()
+    data_bucket = text()
+    secrets_key = text()
+    events_topic = text()
+    alerts_topic = text()
+    live_url = text()
+    state_machines = mapping()
+    indexing_queue_url = text()
+    indexing_dlq_url = text()
+    embedding_queue_url = text()
+    embedding_dlq_url = text()
+    notify_queue_url = text()
+    webhooks_queue_url = text()
+    webhooks_dlq_url = text()
+    job_retention_days = number()
+    job_deadline_minutes = number()
+    delivery_retention_days = number()
+    idempotency_hours = number()
+    link_hours = number()
+    wait_seconds_max = number()
+    max_inline_bytes = number()
+    max_upload_bytes = number()
+    max_webhooks = number()
+    cors_origins = text()
+    webhook_allow_http = flag()
+    allow_private_cidrs = texts()
+    webhook_schedule_seconds = numbers()
+    webhook_timeout_seconds = number()
+    webhook_circuit_failures = number()
+    webhook_disable_after_hours = number()
+
+
+class part(Generic[T]):  # noqa: N801 like functools.cached_property, which it is but for the lock
+    """A property that is made once, by one thread: making a boto3 client is not thread-safe."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make, self._name, self.__doc__ = make, make.__name__, make.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Parts, owner: type) -> T: ...
+    def __get__(self, instance: Parts | None, owner: type) -> Self | T:
+        if instance is None:
+            return self
+        made = vars(instance)
+        with instance.lock:
+            if self._name not in made:
+                made[self._name] = self._make(instance)
+        value: T = made[self._name]
+        return value
+
+
+class Parts:
+    """Holds what its parts have made."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def cache_clear(self) -> None:
+        """Forget all parts, as a cold start does."""
+        lock = self.lock
+        vars(self).clear()
+        self.lock = lock
+
+
+class Dependencies(Parts):
+    """The parts that are not of a single kind."""
+
+    @part
+    def settings(self) -> Settings:
+        return Settings()
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @part
+    def dynamodb(self) -> Any:
+        return clients.dynamodb()
+
+    @part
+    def sqs(self) -> Any:
+        return clients.client("sqs")
+
+    @part
+    def states(self) -> Any:
+        return clients.client("stepfunctions")
+
+    # ── jobs ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @part
+    def jobs(self) -> JobStore:
+        from core.jobs.store import JobStore
+
+        return JobStore(self.dynamodb, self.settings.jobs_table)
+
+    @part
+    def blobs(self) -> Blobs:
+        from core.aws.blobs import Blobs
+
+        return Blobs(clients.s3(), self.settings.data_bucket)
+
+    @part
+    def services(self) -> Services:
+        from core.jobs.kind import Services
+
+        return Services(self.blobs, self.dynamodb, self.settings.jobs_table)
+
+    @part
+    def publisher(self) -> EventPublisher:
+        from core.jobs.publisher import EventPublisher
+
+        return EventPublisher(clients.client("sns"), self.settings.events_topic, self.settings.alerts_topic)
+
+    # ── callers ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @part
+    def keys(self) -> KeyStore:
+        from core.auth import KeyStore
+
+        return KeyStore(self.dynamodb, self.settings.keys_table)
+
+    @part
+    def subscriptions(self) -> Subscriptions:
+        from core.live.subscriptions import Subscriptions
+
+        return Subscriptions(self.dynamodb, self.settings.jobs_table)
+
+    @part
+    def sockets(self) -> Sockets:
+        from core.live.sockets import Sockets
+
+        return Sockets(clients.management(self.settings.live_url))
+
+    # ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @part
+    def endpoints(self) -> Endpoints:
+        """Endpoints without their secrets."""
+        from core.webhooks.endpoints.store import Endpoints
+
+        return Endpoints(self.dynamodb, self.settings.jobs_table)
+
+    @part
+    def endpoints_with_secrets(self) -> Endpoints:
+        from core.webhooks.endpoints.store import Endpoints, Vault
+
+        vault = Vault(clients.client("kms"), self.settings.secrets_key)
+        return Endpoints(self.dynamodb, self.settings.jobs_table, vault)
+
+    @part
+    def owner_log(self) -> OwnerLog:
+        from core.webhooks.endpoints.owner_log import OwnerLog
+
+        seconds = self.settings.job_retention_days * DAY_SECONDS
+        return OwnerLog(self.dynamodb, self.settings.jobs_table, retention_seconds=seconds)
+
+    @part
+    def health(self) -> HealthStore:
+        from core.webhooks.deliveries.health import HealthStore
+
+        failures = self.settings.webhook_circuit_failures
+        return HealthStore(self.dynamodb, self.settings.deliveries_table, failures_to_open=failures)
+
+    @part
+    def deliveries(self) -> DeliveryStore:
+        from core.webhooks.deliveries.store import DeliveryStore
+
+        return DeliveryStore(self.dynamodb, self.settings.deliveries_table)
+
+    @part
+    def bulk(self) -> BulkStore:
+        from core.webhooks.deliveries.bulk import BulkStore
+
+        return BulkStore(clients.busy("dynamodb"), self.settings.deliveries_table, self.deliveries)
+
+    @part
+    def webhooks_queue(self) -> WebhooksQueue:
+        from core.webhooks.deliveries.queue import WebhooksQueue
+
+        return WebhooksQueue(clients.busy("sqs"), self.settings.webhooks_queue_url)
+
+    @part
+    def after_attempt(self) -> AfterAttempt:
+        from core.webhooks.deliveries.after_attempt import AfterAttempt
+
+        return AfterAttempt(self.jobs, self.deliveries, self.webhooks_queue)
+
+    @part
+    def connection_pool(self) -> ConnectionPool:
+        from core.webhooks.transport.connection_pool import ConnectionPool
+
+        return ConnectionPool()
+
+    @part
+    def policy(self) -> Policy:
+        """Which URLs webhooks may reach. The function's own surroundings are never among them."""
+        from core.webhooks.transport.guard import Policy
+
+        return Policy.of(
+            allow_http=self.settings.webhook_allow_http,
+            allow_private_cidrs=self.settings.allow_private_cidrs,
+            runtime_api=os.environ.get("AWS_LAMBDA_RUNTIME_API", ""),
+            credentials_uri=os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", ""),
+        )
+
+
+dependencies = Dependencies()

@@ -1,0 +1,36 @@
+"""What the work of a job gets to use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.aws.blobs import Blobs
+from core.jobs.job import Job
+from core.jobs.kind import Attempt, Kind
+from core.jobs.machine import step
+from core.jobs.store import JobStore
+
+Context = Any
+"""Lambda's context object."""
+
+
+def attempt_of(kind: Kind, jobs: JobStore, blobs: Blobs, job: Job, *, lease: str, context: Context) -> Attempt:
+    """The attempt at the job that this lease holds."""
+    steps = list(kind.events)[1:-1]
+
+    def log_step(verb: str, **facts: Any) -> None:
+        if verb not in steps:
+            raise ValueError(
+                f"{verb!r} is no step of {kind.name}: name it among its events, between first and last"
+            )
+        jobs.apply(job.job_id, step(verb=verb, lease=lease, **facts))
+
+    def report(done: int, total: int) -> None:
+        jobs.report(job, done=done, total=total)
+
+    return Attempt(job=job, blobs=blobs, seconds_left=lambda: seconds_left(context), step=log_step, report=report)
+
+
+def seconds_left(context: Context) -> float:
+    """Until Lambda ends the invocation."""
+    return float(context.get_remaining_time_in_millis()) / 1000

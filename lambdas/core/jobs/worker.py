@@ -1,0 +1,148 @@
+"""The worker of a queue: it claims a job, does the whole work, and gives it back where that fails."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from core import events, ids
+from core.aws import errors as aws_errors
+from core.errors import JobClosed, JobFailure, NotDue, NotFound, RecadoError, Retryable
+from core.jobs.attempt import Context, attempt_of, seconds_left
+from core.jobs.finish import clean_up_if_unwanted, complete_job
+from core.jobs.job import Job
+from core.jobs.kind import Kind, Services, Work
+from core.jobs.machine import claim, defer, expire_lease, fail, give_back
+from core.jobs.store import JobStore
+from core.log import logger
+
+BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 10.0, 300.0
+MAX_DELAY_SECONDS = (
+    900  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+)
+MAX_HOPS = 10_000
+"""The job's deadline ends a wait long before; this ends a message that something is wrong with."""
+
+INTERNAL = "The job failed on our side. Retry it."
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Does the jobs that come as messages `{job_id, hops?}` of the queue at `queue_url`."""
+
+    kinds: Mapping[str, Kind]
+    jobs: JobStore
+    services: Services
+    sqs: Any
+    queue_url: str
+    clock: Callable[[], float] = time.time
+
+    def handle(self, message: Mapping[str, Any], context: Context) -> None:
+        """Make an attempt at the job, or send the message again for later. Either way it is done with then."""
+        try:
+            job = self.jobs.get(message["job_id"])
+        except NotFound:
+            logger.warning("job has expired", job_id=message["job_id"])
+            return
+        kind = self.kinds.get(job.kind)
+        if kind is None or kind.work is None:
+            message_to_owner = "Jobs of this kind cannot be run any more."
+            self.jobs.apply(job.job_id, fail(code="unknown_kind", message=message_to_owner))
+            return
+        try:
+            self._attempt(kind, kind.work, job, context)
+        except NotDue as error:
+            self._send_again(message, job, until=error.until)
+        except JobClosed as error:
+            logger.info("nothing to do", job_id=job.job_id, reason=str(error))
+        except (BotoCoreError, ClientError, Retryable) as error:
+            if not isinstance(error, Retryable) and not aws_errors.is_transient(error):
+                raise
+            logger.warning("service not available", job_id=job.job_id, reason=aws_errors.reason(error))
+            self._send_again(message, job, until=events.timestamp(self.clock() + backoff(1)))
+
+    def _attempt(self, kind: Kind, work: Work, job: Job, context: Context) -> None:
+        lease = ids.new("lease")
+        job = self._claimed(kind, job, lease, context)
+        try:
+            self._work(kind, work, job, lease, context)
+        except JobClosed:
+            clean_up_if_unwanted(kind, self.jobs.get(job.job_id), self.services)
+            raise
+
+    def _claimed(self, kind: Kind, job: Job, lease: str, context: Context) -> Job:
+        """The job, held by this lease as long as the invocation may last."""
+        if job.status == "running":
+            job = self.jobs.apply(job.job_id, expire_lease(kind))
+        now = self.clock()
+        wait = kind.admit(job, self.services) if kind.admit and _is_due(job, now) else None
+        if wait is not None:
+            until = events.timestamp(now + wait.seconds)
+            job = self.jobs.apply(job.job_id, defer(waiting_for=wait.reason, not_before=until))
+            raise NotDue(job.not_before or until)
+        until = events.timestamp(now + seconds_left(context))
+        return self.jobs.apply(job.job_id, claim(kind, lease=lease, lease_until=until))
+
+    def _work(self, kind: Kind, work: Work, job: Job, lease: str, context: Context) -> None:
+        try:
+            result = work(attempt_of(kind, self.jobs, self.services.blobs, job, lease=lease, context=context))
+            complete_job(self.jobs, self.services, kind, job, lease=lease, result=result)
+        except JobClosed:
+            raise
+        except JobFailure as error:
+            self.jobs.apply(job.job_id, fail(code=error.code, message=str(error), lease=lease))
+        except Exception as error:
+            logger.exception("attempt failed", job_id=job.job_id, attempts=job.attempts)
+            self._give_back(kind, job, lease, error)
+
+    def _give_back(self, kind: Kind, job: Job, lease: str, error: Exception) -> None:
+        """Raises NotDue where there is to be another attempt."""
+        until = events.timestamp(self.clock() + backoff(job.attempts))
+        job = self.jobs.apply(job.job_id, give_back(kind, lease=lease, error=_told(error), not_before=until))
+        if not job.is_final:
+            raise NotDue(job.not_before or until) from error
+
+    def _send_again(self, message: Mapping[str, Any], job: Job, *, until: str) -> None:
+        """A message that is received five times is dead, so it waits as a new one, and the old one is done."""
+        hops = int(message.get("hops", 0)) + 1
+        if hops > MAX_HOPS:
+            self.jobs.apply(job.job_id, fail(code="internal", message=INTERNAL))
+            return
+        self.sqs.send_message(
+            QueueUrl=self.queue_url,
+            MessageBody=json.dumps({"job_id": job.job_id, "hops": hops}),
+            MessageGroupId=job.owner,
+            DelaySeconds=self._delay(until),
+        )
+
+    def _delay(self, until: str) -> int:
+        """Whole seconds, at least one: what comes too early is sent again."""
+        seconds = datetime.fromisoformat(until).timestamp() - self.clock()
+        return max(1, min(MAX_DELAY_SECONDS, math.ceil(seconds)))
+
+
+def _told(error: Exception) -> dict[str, str]:
+    """What the owner may know of it: of an error that is not ours, nothing of its inside."""
+    if isinstance(error, RecadoError):
+        return {"code": error.code, "message": str(error)}
+    return {"code": "internal", "message": INTERNAL}
+
+
+def _is_due(job: Job, now: float) -> bool:
+    return job.status == "queued" and (job.not_before or "") <= events.timestamp(now)
+
+
+def backoff(attempts: int) -> float:
+    """Seconds until the attempt after this many, with full jitter.
+
+    https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    """
+    return random.uniform(1, min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2**attempts))  # noqa: S311 spreads load

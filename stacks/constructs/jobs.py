@@ -1,0 +1,145 @@
+"""The functions that jobs of every kind share, with the queues that they read."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from stacks.config import Config
+from stacks.constructs.fan_out import FanOut
+from stacks.constructs.functions import Functions
+from stacks.constructs.job_queue import JobQueue
+from stacks.constructs.jobs_stream import jobs_stream
+from stacks.storage import RESULTS, StorageStack
+
+PUBLISH_WITHIN = Duration.hours(12)  # the stream itself keeps a record for 24 hours
+NEW_EVENTS = {
+    "eventName": lambda_.FilterRule.is_equal("INSERT"),
+    "dynamodb": {"NewImage": {"entity": {"S": lambda_.FilterRule.is_equal("event")}}},
+}
+
+
+class Publisher(Construct):
+    """The outbox's reader: it sends each new event of the jobs table to SNS, in order within a job."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        functions: Functions,
+        storage: StorageStack,
+        fan_out: FanOut,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.function = functions.create(
+            "Publisher",
+            "jobs/publisher",
+            timeout=Duration.minutes(1),
+            environment={
+                "EVENTS_TOPIC": fan_out.events.topic_arn,
+                "ALERTS_TOPIC": fan_out.alerts.topic_arn,
+                "DATA_BUCKET": storage.data.bucket_name,
+            },
+        )
+        fan_out.events.grant_publish(self.function)
+        fan_out.alerts.grant_publish(self.function)
+        storage.grant_objects(self.function, write=("parked/",))
+        self.function.add_event_source(
+            jobs_stream(
+                storage,
+                filters=[NEW_EVENTS],
+                retry_attempts=1000,  # more than are made before a record is too old
+                max_record_age=PUBLISH_WITHIN,
+            )
+        )
+
+
+class Indexing(JobQueue):
+    """Its worker, `start_job`, starts executions of state machines and cleans up after jobs of every kind."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, config: Config, functions: Functions, storage: StorageStack
+    ) -> None:
+        start_job = functions.create(
+            "StartJob", "jobs/start_job", timeout=Duration.minutes(1), environment=_job_environment(storage)
+        )
+        storage.jobs.grant_read_write_data(start_job)
+        storage.grant_objects(start_job, delete=("work/",))
+        super().__init__(scope, construct_id, worker=start_job, max_concurrency=config.indexing_concurrency)
+
+
+class Embedding(JobQueue):
+    """Its worker makes every call of a model, for all kinds: the queue's concurrency limits all such calls."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, config: Config, functions: Functions, storage: StorageStack
+    ) -> None:
+        worker = functions.create(
+            "Worker",
+            "jobs/worker",
+            timeout=Duration.minutes(5),
+            memory_mb=1024,
+            environment=_job_environment(storage),
+            # It waits by sending a message to its own queue. A count in the message limits how often.
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        )
+        storage.jobs.grant_read_write_data(worker)
+        storage.grant_objects(worker, read=("inputs/", "work/"), write=("work/", RESULTS), delete=("work/",))
+        super().__init__(
+            scope, construct_id, worker=worker, batch_size=1, max_concurrency=config.embedding_concurrency
+        )
+        worker.add_environment("EMBEDDING_QUEUE_URL", self.queue.queue_url)
+        self.queue.grant_send_messages(worker)
+
+
+class JobFinisher(Construct):
+    """`finish_job` completes and fails the jobs that state machines run."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, functions: Functions, storage: StorageStack
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.function = functions.create(
+            "FinishJob", "jobs/finish_job", timeout=Duration.seconds(30), environment=_job_environment(storage)
+        )
+        storage.jobs.grant_read_write_data(self.function)
+        storage.grant_objects(self.function, read=(RESULTS,), write=(RESULTS,))
+
+
+class Reaper(Construct):
+    """Ends jobs whose deadline has passed, and jobs whose message is in a dead-letter queue.
+
+    No Catch of a state machine sees either. It is to be called once a minute.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        functions: Functions,
+        storage: StorageStack,
+        indexing: JobQueue,
+        embedding: JobQueue,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.function = functions.create(
+            "Reaper",
+            "jobs/reaper",
+            timeout=Duration.seconds(50),
+            retries=0,
+            environment={
+                "JOBS_TABLE": storage.jobs.table_name,
+                "INDEXING_DLQ_URL": indexing.dead_letters.queue_url,
+                "EMBEDDING_DLQ_URL": embedding.dead_letters.queue_url,
+            },
+        )
+        indexing.dead_letters.grant_consume_messages(self.function)
+        embedding.dead_letters.grant_consume_messages(self.function)
+        storage.jobs.grant_read_write_data(self.function)
+
+
+def _job_environment(storage: StorageStack) -> dict[str, str]:
+    return {"JOBS_TABLE": storage.jobs.table_name, "DATA_BUCKET": storage.data.bucket_name}

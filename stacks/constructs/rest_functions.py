@@ -1,0 +1,103 @@
+"""The functions behind the REST API that serve every kind of job."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from stacks.config import Config
+from stacks.constructs.functions import Functions
+from stacks.constructs.webhooks import outbound_environment
+from stacks.storage import RESULTS, StorageStack, table_actions
+
+GATEWAY_TIMEOUT = Duration.seconds(29)
+
+
+class RestFunctions(Construct):
+    """`authorizer` checks keys, `long_poll` holds requests open, `api` answers all others."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: Config,
+        functions: Functions,
+        storage: StorageStack,
+        indexing: sqs.Queue,
+        webhooks: sqs.Queue,
+        live_url: str,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._config, self._functions, self._storage = config, functions, storage
+        self.authorizer = self._authorizer()
+        self.api = self._api(indexing, webhooks, live_url)
+        self.long_poll = self._long_poll()
+
+    def _authorizer(self) -> lambda_.Function:
+        authorizer = self._functions.create(
+            "Authorizer",
+            "rest/authorizer",
+            timeout=Duration.seconds(10),
+            environment={"KEYS_TABLE": self._storage.keys.table_name},
+        )
+        self._storage.keys.grant(authorizer, *table_actions("GetItem"))
+        return authorizer
+
+    def _api(self, indexing: sqs.Queue, webhooks: sqs.Queue, live_url: str) -> lambda_.Function:
+        config, storage = self._config, self._storage
+        api = self._functions.create(
+            "Api",
+            "rest/api",
+            timeout=GATEWAY_TIMEOUT,
+            memory_mb=1024,
+            environment=self._http_environment()
+            | outbound_environment(config)
+            | {
+                "DATA_BUCKET": storage.data.bucket_name,
+                "SECRETS_KEY": storage.secrets_key.key_arn,
+                "JOB_DEADLINE_MINUTES": str(config.job_deadline_minutes),
+                "IDEMPOTENCY_HOURS": str(config.idempotency_hours),
+                "MAX_INLINE_BYTES": str(config.max_inline_bytes),
+                "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
+                "INDEXING_QUEUE_URL": indexing.queue_url,
+                "WEBHOOKS_QUEUE_URL": webhooks.queue_url,
+                "WEBHOOK_CIRCUIT_FAILURES": str(config.webhook_circuit_failures),
+                "MAX_WEBHOOKS": str(config.max_webhooks),
+                "LINK_HOURS": str(config.link_hours),
+                "LIVE_URL": live_url,
+            },
+            layers=("signing",),
+        )
+        indexing.grant_send_messages(api)
+        webhooks.grant_send_messages(api)
+        storage.deliveries.grant(api, *table_actions("GetItem", "BatchGetItem", "Query"))
+        # an edited endpoint's circuit closes, and the deliveries that waited for it become due
+        storage.deliveries.grant(api, *table_actions("UpdateItem"))
+        storage.jobs.grant_read_write_data(api)
+        storage.grant_objects(api, read=("uploads/", RESULTS), write=("inputs/", "uploads/"), abort=("uploads/",))
+        storage.secrets_key.grant(api, "kms:Encrypt")
+        return api
+
+    def _long_poll(self) -> lambda_.Function:
+        storage = self._storage
+        long_poll = self._functions.create(
+            "LongPoll",
+            "rest/long_poll",
+            timeout=GATEWAY_TIMEOUT,
+            environment=self._http_environment() | {"WAIT_SECONDS_MAX": str(self._config.wait_seconds_max)},
+        )
+        storage.jobs.grant_read_data(long_poll)
+        storage.jobs.grant(long_poll, *table_actions("PutItem"))  # the `ping` event that tests a webhook
+        storage.deliveries.grant(long_poll, *table_actions("GetItem", "Query"))
+        return long_poll
+
+    def _http_environment(self) -> dict[str, str]:
+        return {
+            "JOBS_TABLE": self._storage.jobs.table_name,
+            "DELIVERIES_TABLE": self._storage.deliveries.table_name,
+            "JOB_RETENTION_DAYS": str(self._config.job_retention_days),
+            "CORS_ORIGINS": ",".join(self._config.cors_origins),
+        }

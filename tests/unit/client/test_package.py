@@ -1,0 +1,59 @@
+"""What the package exports, and what importing it loads."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import recado
+from recado import cost, errors, models, polling, webhooks
+
+CLIENT = Path(recado.__file__).parents[1]
+
+
+def test_exports_can_be_imported() -> None:
+    """Every name in `__all__` exists, and other names raise AttributeError."""
+    for name in recado.__all__:
+        assert getattr(recado, name)
+    with pytest.raises(AttributeError):
+        _ = recado.nonsense
+
+
+def test_time_up_is_wait_timeout() -> None:
+    """`TimeUp` is the first name of `WaitTimeout`."""
+    assert recado.TimeUp is errors.TimeUp is recado.WaitTimeout
+
+
+@pytest.mark.parametrize("name", ["PollFailed", "poll_with_backoff"])
+def test_polling_can_be_imported_from_cost(name: str) -> None:
+    """`recado.cost` has the polling loop under its first address."""
+    assert getattr(cost, name) is getattr(polling, name)
+
+
+@pytest.mark.parametrize("name", ["Event", "verify"])
+def test_verification_can_be_imported_from_both_modules(name: str) -> None:
+    """`recado` and `recado.webhooks` have the same objects."""
+    assert getattr(recado, name) is getattr(webhooks, name)
+
+
+def test_verifying_loads_no_http_client() -> None:
+    """`import recado` loads what receivers of webhooks need. The clients are loaded at their first use."""
+    program = (
+        "import sys, recado; recado.verify; assert not {'httpx2', 'rich', 'websockets'} & set(sys.modules);"
+        "recado.polling_cost(60, 1); recado.poll_with_backoff; assert 'httpx2' not in sys.modules;"
+        "recado.Recado; assert 'httpx2' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(CLIENT)})
+
+
+def test_the_documentation_lists_every_error() -> None:
+    """The tree in the docstring of `errors` names every error class."""
+    listed = set(re.findall(r"^[ │├└─]*?([A-Z]\w+)", errors.__doc__ or "", re.MULTILINE))
+    values = [*vars(models).values(), *vars(errors).values()]
+    classes = {value.__name__ for value in values if inspect.isclass(value) and issubclass(value, Exception)}
+    assert classes <= listed

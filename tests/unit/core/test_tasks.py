@@ -1,0 +1,309 @@
+"""core.tasks: the Task of a state machine that does one stage of a job"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from core.dependencies import dependencies
+from core.errors import JobClosed, JobFailure, Unavailable
+from core.jobs import FINAL, Attempt, Job, JobStore, Kind, begin, cancel, fail
+from core.jobs.results import MAX_RESULT_BYTES, result_of
+from core.tasks import task
+from tests.unit.core.jobs.memory_table import MemoryTable
+from tests.unit.core.memory_blobs import MemoryBlobs
+from tests.unit.examples import Echoed, EchoRequested, FakeClock, echo_kind, job
+
+TABLE, EXECUTION = "jobs", "arn:execution"
+SECONDS_LEFT = 12.5
+Work = Callable[[Attempt], Mapping[str, Any]]
+
+
+class Context:
+    """A function with some seconds left."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int(SECONDS_LEFT * 1000)
+
+
+class Bench:
+    """A queued job of two stages, and a state machine's Task for the first of them."""
+
+    def __init__(self) -> None:
+        self.table, self.blobs, self.clock = MemoryTable(), MemoryBlobs(), FakeClock()
+        self.store = JobStore(self.table, TABLE, clock=self.clock, sleep=lambda seconds: None)
+        self.kind: Kind = echo_kind(
+            stages=("hear", "say"),
+            runs_on="machine",
+            work=None,
+            events={"requested": EchoRequested, "said": EchoRequested, "completed": Echoed},
+        )
+        draft = job(kind="echo", input={"text": "hello"}, subject={})
+        self.job_id = self.store.submit(self.kind, draft).job.job_id
+
+    @property
+    def job(self) -> Job:
+        return self.store.get(self.job_id)
+
+    @property
+    def log(self) -> list[str]:
+        return [event.name.removeprefix("echo.") for event in self.store.events(self.job_id)]
+
+    def do(self, work: Work, *, stage: str = "hear", execution: str = EXECUTION) -> dict[str, Any]:
+        event = {"job_id": self.job_id, "execution": execution}
+        return task(self.kind, stage, work)(event, Context())
+
+    def file(self, name: str = "x") -> str:
+        """An intermediate file of the job."""
+        key = f"work/{self.job_id}/{name}"
+        self.blobs.put(key, b"x")
+        return key
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    bench = Bench()
+    dependencies.cache_clear()
+    monkeypatch.setitem(vars(dependencies), "jobs", bench.store)
+    monkeypatch.setitem(vars(dependencies), "blobs", bench.blobs)
+    return bench
+
+
+def never(attempt: Attempt) -> Mapping[str, Any]:
+    pytest.fail("the work is not done")
+
+
+# ── beginning ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stage_is_begun(bench: Bench) -> None:
+    """The job is in its stage, and the execution's, before its work is done; what comes of that is handed on."""
+    seen: list[Attempt] = []
+
+    def work(attempt: Attempt) -> Mapping[str, Any]:
+        seen.append(attempt)
+        assert bench.job == attempt.job
+        return {"words": 3}
+
+    assert bench.do(work) == {"words": 3}
+    (attempt,) = seen
+    assert (attempt.job.status, attempt.job.stage, attempt.job.attempts) == ("running", "hear", 1)
+    assert (attempt.job.lease, attempt.blobs) == (EXECUTION, bench.blobs)
+    assert attempt.seconds_left() == SECONDS_LEFT
+    assert bench.job == attempt.job
+    assert bench.log == ["requested", "started"]
+
+
+def test_a_stage_that_is_tried_again(bench: Bench) -> None:
+    """What the state machine retries is another attempt at the stage, and is logged as such."""
+    bench.do(lambda attempt: {})
+    assert bench.do(lambda attempt: {"attempt": attempt.job.attempts}) == {"attempt": 2}
+    assert bench.log == ["requested", "started", "retried"]
+
+
+def test_the_next_stage(bench: Bench) -> None:
+    """A later stage of the same execution counts its attempts anew, without an event."""
+    bench.do(lambda attempt: {})
+    assert bench.do(lambda attempt: {"stage": attempt.job.stage}, stage="say") == {"stage": "say"}
+    assert (bench.job.stage, bench.job.attempts) == ("say", 1)
+    assert bench.log == ["requested", "started"]
+
+
+def test_a_stage_that_is_over(bench: Bench) -> None:
+    """A stage whose answer was lost is done again, and the job stays where it is."""
+    bench.do(lambda attempt: {})
+    bench.do(lambda attempt: {}, stage="say")
+    before = bench.job
+    assert bench.do(lambda attempt: {"words": 3}) == {"words": 3}
+    assert bench.job == before
+
+
+@pytest.mark.parametrize("change", [cancel, fail(code="x", message="y")], ids=["canceled", "failed"])
+def test_a_job_that_has_ended(bench: Bench, change: Any) -> None:
+    """Nothing is done for a job that has ended."""
+    ended = bench.store.apply(bench.job_id, change)
+    with pytest.raises(JobClosed, match=f"the job is {ended.status}"):
+        bench.do(never)
+    assert bench.job == ended
+
+
+def test_another_execution(bench: Bench) -> None:
+    """Nothing is done for an execution that does not hold the job."""
+    bench.store.apply(bench.job_id, begin(bench.kind, stage="hear", lease="other"))
+    with pytest.raises(JobClosed, match="another execution holds the job"):
+        bench.do(never)
+    assert bench.job.lease == "other"
+
+
+# ── the result ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_size(size: int) -> dict[str, str]:
+    return {"said": "x" * (size - len('{"said":""}'))}
+
+
+def test_the_largest_that_is_handed_on(bench: Bench) -> None:
+    """A result up to the limit goes through the state machine, and is stored nowhere."""
+    result = of_size(MAX_RESULT_BYTES)
+    assert bench.do(lambda attempt: result) == result
+    assert bench.blobs.objects == {}
+
+
+def test_a_result_that_is_too_large_for_a_state(bench: Bench) -> None:
+    """One byte more, and the result is stored: only its key is handed on, and leads to the same result."""
+    result = of_size(MAX_RESULT_BYTES + 1)
+    handed_on = bench.do(lambda attempt: result)
+    assert handed_on == {"result_key": f"results/ana/{bench.job_id}/result.json"}
+    assert result_of(bench.blobs, handed_on) == result
+
+
+@pytest.mark.parametrize(
+    "result", [{}, {"words": 3}, {"result_key": "x", "words": 3}, {"words": {"result_key": "x"}}], ids=json.dumps
+)
+def test_a_result_as_it_was_handed_on(result: dict[str, Any]) -> None:
+    """What was small is what it is, and nothing is read for it."""
+    blobs = MemoryBlobs()
+    assert result_of(blobs, result) == result
+    assert blobs.reads == []
+
+
+def test_a_result_is_a_mapping_of_its_own(bench: Bench) -> None:
+    """What is handed on is no live view of what the work holds."""
+    mine: dict[str, Any] = {"words": 3}
+    handed_on = bench.do(lambda attempt: mine)
+    mine["words"] = 4
+    assert handed_on == {"words": 3}
+
+
+# ── what work may do ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_step_is_logged_once(bench: Bench) -> None:
+    """A step is logged with its facts once, however often it is said, also by a later attempt."""
+
+    def work(attempt: Attempt) -> Mapping[str, Any]:
+        attempt.step("heard", words=3)
+        attempt.step("heard", words=4)
+        return {}
+
+    bench.kind = echo_kind(
+        **{name: getattr(bench.kind, name) for name in ("stages", "runs_on", "work")},
+        events={"requested": bench.kind.events["requested"]}
+        | {"heard": bench.kind.events["requested"], "said": bench.kind.result},
+    )
+    bench.do(work)
+    bench.do(work)
+    assert bench.log == ["requested", "started", "heard", "retried"]
+    assert bench.store.events(bench.job_id)[2].payload["words"] == 3
+    assert (bench.job.stage, bench.job.attempts) == ("hear", 2)
+
+
+def test_how_far_it_is(bench: Bench) -> None:
+    """Progress is seen beside the job at once, and in its log at most every five seconds."""
+
+    def work(attempt: Attempt) -> Mapping[str, Any]:
+        for done in range(40):
+            bench.clock.now += 0.5
+            attempt.report(done, 40)
+            assert bench.store.snapshot(bench.job_id).progress == (done, 40)
+        return {}
+
+    bench.do(work)
+    assert bench.log[:2] == ["requested", "started"]
+    assert 3 <= bench.log.count("progressed") <= 4
+    assert bench.job.is_final is False
+
+
+# ── canceled meanwhile ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("result", [{"words": 3}, of_size(MAX_RESULT_BYTES + 1)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "change", [cancel, fail(code="deadline_exceeded", message="y")], ids=["canceled", "failed"]
+)
+def test_ended_while_it_was_done(bench: Bench, change: Any, result: dict[str, Any]) -> None:
+    """What was written for a job that ended meanwhile is removed again, and nothing is kept."""
+    other = bench.blobs.put("work/job_other/x", b"x")
+
+    def work(attempt: Attempt) -> Mapping[str, Any]:
+        bench.file("before")
+        bench.store.apply(bench.job_id, change)
+        bench.file("after")
+        return result
+
+    with pytest.raises(JobClosed):
+        bench.do(work)
+    assert (list(bench.blobs.objects), other) == (["work/job_other/x"], '"etag"')
+    assert bench.job.status in FINAL
+
+
+@pytest.mark.parametrize("how", ["step", "failure", "crash"])
+def test_ended_and_found_out_in_the_middle(bench: Bench, how: str) -> None:
+    """Also where the work does not return: a step that is refused, or an error after the job has ended."""
+
+    def work(attempt: Attempt) -> Mapping[str, Any]:
+        bench.store.apply(bench.job_id, cancel)
+        bench.file()
+        if how == "step":
+            attempt.step("said")
+        raise JobFailure("no use") if how == "failure" else RuntimeError("broken")
+
+    with pytest.raises((JobClosed, JobFailure, RuntimeError)):
+        bench.do(work)
+    assert bench.blobs.objects == {}
+
+
+def test_a_step_of_a_job_that_was_canceled(bench: Bench) -> None:
+    """Work hears from its next step that nobody wants it any more."""
+
+    def work(attempt: Attempt) -> Mapping[str, Any]:
+        bench.store.apply(bench.job_id, cancel)
+        attempt.step("said")
+        pytest.fail("it goes on")
+
+    with pytest.raises(JobClosed, match="the job is canceled"):
+        bench.do(work)
+    assert bench.log == ["requested", "started", "canceled"]
+
+
+# ── what goes wrong ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("error", [JobFailure("Nothing to hear."), ValueError("secret")])
+def test_errors_reach_the_state_machine(bench: Bench, error: Exception) -> None:
+    """An error is raised under its own name, by which the state machine knows it; the job stays open for it."""
+
+    def work(attempt: Attempt) -> Mapping[str, Any]:
+        bench.file()
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        bench.do(work)
+    assert caught.value is error
+    assert (bench.job.status, len(bench.blobs.objects)) == ("running", 1)
+
+
+@pytest.mark.parametrize(("code", "raised"), [("ThrottlingException", Unavailable), ("AccessDenied", ClientError)])
+def test_trouble_with_aws(bench: Bench, code: str, raised: type[Exception]) -> None:
+    """What may pass by itself is raised under the one name that state machines retry."""
+
+    def work(attempt: Attempt) -> Mapping[str, Any]:
+        raise ClientError({"Error": {"Code": code}}, "GetObject")
+
+    with pytest.raises(raised):
+        bench.do(work)
+
+
+def test_what_a_task_finds_in_its_environment(
+    environment: dict[str, str], dynamodb: Any, jobs_table: str, blobs: Any
+) -> None:
+    """A Task needs the table and the bucket by name, and nothing else."""
+    store, found = dependencies.jobs, dependencies.blobs
+    blobs.put("work/x", b"1")
+    assert found.get("work/x") == b"1"
+    submitted = store.submit(echo_kind(), job(kind="echo", input={"text": "x"}, subject={}, expires_at=2**32)).job
+    assert JobStore(dynamodb, jobs_table).get(submitted.job_id) == submitted

@@ -1,0 +1,187 @@
+"""core.webhooks.transport.connection_pool, with streams that only say how they are; test_client has the real ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from ssl import SSLError, SSLWantReadError
+
+import pytest
+
+from core.webhooks.transport import connection_pool as module
+from core.webhooks.transport.connection_pool import (
+    AGE_SECONDS,
+    IDLE_SECONDS,
+    PER_KEY,
+    TOTAL,
+    ConnectionPool,
+    PooledConnection,
+)
+
+
+class Stream:
+    """A non-blocking socket that has `state` to say: bytes, or an exception."""
+
+    def __init__(self, state: bytes | OSError | None = None) -> None:
+        self.state = state or BlockingIOError()
+        self.closed = 0
+
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def recv(self, size: int) -> bytes:
+        if isinstance(self.state, OSError):
+            raise self.state
+        return self.state
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def idle() -> ConnectionPool:
+    return ConnectionPool()
+
+
+@pytest.fixture
+def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Moves the monotonic clock; the other stands still."""
+    now = [5.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.time, "time", lambda: 1.8e9)
+
+    def advance(seconds: float) -> None:
+        now[0] += seconds
+
+    return advance
+
+
+def connection(stream: Stream | None = None) -> PooledConnection:
+    return PooledConnection(stream=stream or Stream(), address=ip_address("8.8.8.8"))
+
+
+def fill(idle: ConnectionPool, *keys: str) -> list[Stream]:
+    streams = [Stream() for _ in keys]
+    for key, stream in zip(keys, streams, strict=True):
+        idle.keep(key, connection(stream))
+    return streams
+
+
+def taken(idle: ConnectionPool, key: str) -> Stream | None:
+    found = idle.take(key)
+    return found.stream if found else None
+
+
+def test_taken_once(idle: ConnectionPool) -> None:
+    """What is taken is gone until it is kept again, and the one kept last comes first."""
+    first, second = fill(idle, "a", "a")
+    assert [taken(idle, "a") for _ in range(3)] == [second, first, None]
+    assert (first.closed, second.closed) == (0, 0)
+
+
+def test_keys_are_apart(idle: ConnectionPool) -> None:
+    """A key finds its own connections only."""
+    a, b = fill(idle, "a", "b")
+    assert [taken(idle, key) for key in ("c", "a", "a", "b")] == [None, a, None, b]
+
+
+@pytest.mark.parametrize("state", [b"x", b"", ConnectionResetError(), SSLError(), OSError(9, "x")])
+def test_unfit_for_use(idle: ConnectionPool, state: bytes | OSError) -> None:
+    """One that has ended, failed, or holds a byte that nobody asked for is closed, and the next is looked at."""
+    good, bad = Stream(SSLWantReadError()), Stream()
+    idle.keep("a", connection(good))
+    idle.keep("a", connection(bad))
+    bad.state = state
+    assert taken(idle, "a") is good
+    assert (good.closed, bad.closed) == (0, 1)
+
+
+def test_bound_per_key(idle: ConnectionPool) -> None:
+    """Of too many under one key the one that has waited longest is closed; other keys keep theirs."""
+    (other,) = fill(idle, "b")
+    streams = fill(idle, *("a" * (PER_KEY + 2)))
+    assert [stream.closed for stream in streams] == [1, 1] + [0] * PER_KEY
+    assert taken(idle, "b") is other
+
+
+def test_bound_in_all(idle: ConnectionPool) -> None:
+    """Of too many in all the one that has waited longest is closed."""
+    streams = fill(idle, *(f"{n}" for n in range(TOTAL + 3)))
+    assert [n for n, stream in enumerate(streams) if stream.closed] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("seconds", "fit"), [(IDLE_SECONDS, True), (IDLE_SECONDS + 0.1, False)])
+def test_idle_too_long(idle: ConnectionPool, advance: Callable[[float], None], seconds: float, fit: bool) -> None:
+    """One that has waited for longer than half a minute is closed, whoever asks for what."""
+    (stream,) = fill(idle, "a")
+    advance(seconds)
+    idle.take("b")
+    assert stream.closed == (not fit)
+    assert taken(idle, "a") is (stream if fit else None)
+
+
+def test_too_old(idle: ConnectionPool, advance: Callable[[float], None]) -> None:
+    """Use gives a connection new time to wait, but no longer life."""
+    each, lived = connection(), 0.0
+    while lived <= AGE_SECONDS:
+        idle.keep("a", each)
+        found = idle.take("a")
+        assert found
+        each = found
+        advance(IDLE_SECONDS)
+        lived += IDLE_SECONDS
+    (young,) = fill(idle, "b")
+    idle.keep("a", each)
+    assert taken(idle, "a") is None
+    assert (each.stream.closed, young.closed) == (1, 0)
+
+
+def test_clock_that_was_set_back(idle: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wall clock that jumps into the past closes nothing."""
+    (stream,) = fill(idle, "a")
+    monkeypatch.setattr(module.time, "time", lambda: 0.0)
+    assert taken(idle, "a") is stream
+
+
+def test_close(idle: ConnectionPool) -> None:
+    """All that wait are closed, and the store can be used on."""
+    streams = fill(idle, "a", "b")
+    idle.close()
+    assert [stream.closed for stream in streams] == [1, 1]
+    assert taken(idle, "a") is None
+    assert fill(idle, "a") == [taken(idle, "a")]
+
+
+def test_close_that_fails(idle: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that cannot even be closed is nobody's trouble."""
+
+    def close(self: Stream) -> None:
+        raise OSError
+
+    monkeypatch.setattr(Stream, "close", close)
+    fill(idle, "a")
+    idle.close()
+
+
+def test_forty_threads(idle: ConnectionPool) -> None:
+    """However many threads keep and take at once, no two hold one connection, and the bounds hold."""
+    held, together, guard = set(), [], threading.Lock()
+
+    def use(number: int) -> None:
+        for turn in range(50):
+            key = f"{(number + turn) % 5}"
+            mine = idle.take(key) or connection()
+            with guard:
+                together.append(mine.stream in held)
+                held.add(mine.stream)
+            with guard:
+                held.discard(mine.stream)
+            idle.keep(key, mine)
+
+    with ThreadPoolExecutor(40) as pool:
+        list(pool.map(use, range(40)))
+    assert not any(together)
+    for key in "01234":
+        assert sum(taken(idle, key) is not None for _ in range(PER_KEY + 1)) <= PER_KEY
