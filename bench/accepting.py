@@ -1,6 +1,6 @@
 """How long the API takes to accept a job: the function itself, and the AWS calls it makes, apart.
 
-    .venv/bin/python bench/accepting.py
+    .venv/bin/python bench/accepting.py [--quick]
 
 In process, so there is no network and no gateway in it. The calls go to moto, whose share says nothing about AWS
 and is shown only to be taken off.
@@ -26,7 +26,7 @@ from moto import mock_aws  # noqa: E402
 
 from tests.unit.conftest import ENVIRONMENT, create_table  # noqa: E402
 
-RUNS, WARM_UP = 200, 20
+RUNS, WARM_UP = (3, 1) if "--quick" in sys.argv else (200, 20)
 calls: list[tuple[str, float]] = []
 
 

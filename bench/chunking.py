@@ -1,6 +1,6 @@
 """How fast documents are cut into chunks, beside semantic-text-splitter, and that time grows with the text only.
 
-    python bench/chunking.py
+    python bench/chunking.py [--quick]
 
 The texts are made here from a fixed seed: Markdown in eight languages and scripts, with tables, long words,
 Windows line ends and emoji. MB are 10^6 bytes of UTF-8 per second of CPU, the best of three runs.
@@ -21,8 +21,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "lambdas"))
 
 from kinds.document.reading.chunk import chunk
 
+QUICK = "--quick" in sys.argv
 SIZE, OVERLAP = 1000, 200  # characters
-DOCUMENT, LONG = 70_000, 2_000_000  # characters
+DOCUMENTS, DOCUMENT, LONG = (1, 20_000, 20_000) if QUICK else (30, 70_000, 2_000_000)  # lengths in characters
+GROWN = 10**4 if QUICK else 10**6
 SENTENCES = {
     "es": "La cola guarda el mensaje hasta que alguien lo lee.|¿Y si nadie lo lee? Entonces, p. ej., caduca.|"
     "El Sr. Pérez envió ayer tres documentos; hoy, ninguno.|¡Qué lástima! —dijo ella, y cerró la puerta.",
@@ -101,10 +103,10 @@ def compare(name: str, texts: list[str], others: dict[str, Callable[[str], Itera
 
 
 def growth() -> None:
-    print(f"\nHard shapes, overlap {OVERLAP}: seconds of CPU, and how much longer twice the text takes")
-    print(f"{'':40}{'1 M chars':>10}{'2 M chars':>14}{'ratio':>8}")
+    print(f"\nHard shapes of {GROWN:,} characters, overlap {OVERLAP}: seconds of CPU, and for twice the text")
+    print(f"{'':40}{'the text':>10}{'twice of it':>14}{'ratio':>8}")
     for name, unit in SHAPES.items():
-        once, twice = (seconds(ours(OVERLAP), [unit * (count // len(unit))], 2) for count in (10**6, 2 * 10**6))
+        once, twice = (seconds(ours(OVERLAP), [unit * (count // len(unit))], 2) for count in (GROWN, 2 * GROWN))
         print(f"{name:40}{once:>10.3f}{twice:>14.3f}{twice / once:>8.2f}")
 
 
@@ -117,7 +119,7 @@ def main() -> None:
         f"semantic-text-splitter, overlap {OVERLAP}": overlapping.chunk_indices,
         "semantic-text-splitter, Markdown": markdown.chunk_indices,
     }
-    compare("Documents", [document(rng, DOCUMENT) for _ in range(30)], others, runs=3)
+    compare("Documents", [document(rng, DOCUMENT) for _ in range(DOCUMENTS)], others, runs=3)
     compare("One long text", [document(rng, LONG)], {"semantic-text-splitter": text.chunk_indices}, runs=1)
     growth()
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,8 +38,8 @@ def cpu_seconds(running: Engine) -> Counter[str]:
             times = (process / "stat").read_text().rpartition(") ")[2].split()[11:15]
         except (OSError, ProcessLookupError):
             continue
-        handler = next((part for part in command if part.endswith(".handler.handler")), "engine.")
-        used[handler.partition(".")[0]] += sum(map(int, times)) / TICKS
+        handler = next((part for part in command if part.endswith(".handler.handler")), "engine")
+        used[handler.removesuffix(".handler.handler").replace(".", "/")] += sum(map(int, times)) / TICKS
     return used
 
 
@@ -48,17 +49,27 @@ def main() -> None:
         outputs = deploy.synthesise_and_deploy(running)
         deployed = time.monotonic()
         api = Api(commands.api_url(running, outputs), commands.make_key(running, outputs))
-        with Path(os.devnull).open("w") as nowhere:
-            showcase.show(api, Console(file=nowhere))
-        done = time.monotonic()
-        used = cpu_seconds(running)
-    print(f"synth, bootstrap and deploy  {deployed - begin:6.1f} s")
-    print(f"82 jobs, checks, searches    {done - deployed:6.1f} s\n")
+        print(f"synth, bootstrap and deploy  {deployed - begin:6.1f} s")
+        report(running, "82 jobs, checks, searches", lambda: index_the_reference(api))
+
+
+def index_the_reference(api: Api) -> None:
+    with Path(os.devnull).open("w") as nowhere:
+        showcase.show(api, Console(file=nowhere))
+
+
+def report(running: Engine, what: str, work: Callable[[], None]) -> None:
+    """Do the work, and say how long it took and which processes used the CPU meanwhile."""
+    before, begin = cpu_seconds(running), time.monotonic()
+    work()
+    seconds = time.monotonic() - begin
+    used = cpu_seconds(running) - before
+    print(f"{what:<28} {seconds:6.1f} s\n")
     total = used.total()
     print("CPU seconds while the jobs ran")
-    for name, seconds in used.most_common():
-        print(f"  {name:<20} {seconds:6.1f}  {seconds / total:4.0%}")
-    print(f"  {'all':<20} {total:6.1f}, of {(done - deployed) * (os.cpu_count() or 1):.1f} there were")
+    for name, own in used.most_common():
+        print(f"  {name:<20} {own:6.1f}  {own / total:4.0%}")
+    print(f"  {'all':<20} {total:6.1f}, of {seconds * (os.cpu_count() or 1):.1f} there were")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What each way of waiting for a job costs, and how late it knows: counted on the virtual clock.
 
-    .venv/bin/python bench/waiting.py [--chart docs/waiting.svg]
+    .venv/bin/python bench/waiting.py [--chart docs/waiting.svg] [--quick]
 
 The real client against the real handlers, in a stand-in for AWS whose clock jumps, so that two hours take seconds.
 The jobs are made up: they start, and end when their time is over. Requests, bytes and costs are those of a job of
@@ -52,12 +52,14 @@ from tests.conftest import synthesise  # noqa: E402
 from tests.simulated_cloud.cloud import Cloud  # noqa: E402
 from tests.simulated_cloud.functions import short_name  # noqa: E402
 from tests.simulated_cloud.websocket_api import HandshakeRefused, WebSocket  # noqa: E402
-from tests.support import bedrock, client_cache  # noqa: E402
+from tests.support import client_cache  # noqa: E402
+from tests.support.recado_cloud import recado_cloud  # noqa: E402
 from tests.support.receiver import Receiver  # noqa: E402
 from tests.support.service import Service  # noqa: E402
 
-LENGTHS = {"2 s": 2.0, "30 s": 30.0, "5 min": 300.0, "2 h": 7200.0}
-PHASES, SPREAD = 8, 0.2
+QUICK = "--quick" in sys.argv
+LENGTHS = {"2 s": 2.0} if QUICK else {"2 s": 2.0, "30 s": 30.0, "5 min": 300.0, "2 h": 7200.0}
+PHASES, SPREAD = 1 if QUICK else 8, 0.2
 KNOWN_JOBS = 30
 STEPS = 100  # in which progress is reported
 LATE_SECONDS = 120.0  # before a job's end, in which whoever holds a connection joins
@@ -420,7 +422,7 @@ def remember(scene: Scene, usual: float) -> None:
     job = jobs.get(scene.service.submit())
     for _ in range(KNOWN_JOBS):
         ended = scene.now + usual * scene.chance.uniform(1 - SPREAD, 1 + SPREAD)
-        jobs.record_duration(
+        jobs.durations.record(
             replace(
                 job,
                 status="completed",
@@ -445,11 +447,11 @@ def schedule(scene: Scene, job_id: str, seconds: float, *, progress: bool) -> No
 
     after(0.1, lambda: jobs.apply(job_id, begin(DOCUMENT, stage="validate", lease="bench")))
     if progress:
-        after(0.2, lambda: jobs.expect_batches(jobs.get(job_id), STEPS))
+        after(0.2, lambda: jobs.progress.expect_batches(jobs.get(job_id), STEPS))
     for step in range(STEPS if progress else 0):
         after(
             seconds * (step + 1) / (STEPS + 1),
-            lambda step=step: jobs.mark_batch(jobs.get(job_id), step, total=STEPS),
+            lambda step=step: jobs.progress.mark_batch(jobs.get(job_id), step, total=STEPS),
         )
     after(seconds, end)
 
@@ -569,6 +571,7 @@ def cells(each: Figures) -> list[object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chart", type=Path, help="where to write the picture (SVG)")
+    parser.add_argument("--quick", action="store_true", help="only the shortest job, once")
     options = parser.parse_args()
     logger.setLevel("ERROR")
     found: dict[str, list[Figures]] = {}
@@ -587,7 +590,7 @@ def deployed() -> Iterator[Cloud]:
     """Of the schedules only the pings of WebSockets run: the others are no business of who waits."""
     with tempfile.TemporaryDirectory() as folder:
         synthesise(Path(folder) / "assembly", {})
-        cloud = Cloud(Path(folder) / "assembly", source=ROOT / "lambdas", answers=bedrock.ANSWERS)
+        cloud = recado_cloud(Path(folder) / "assembly")
         with client_cache.installed(), cloud.running():
             for rule in cloud.bus.rules:
                 rule.enabled = not rule.every or "Pings" in rule.name

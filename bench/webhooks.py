@@ -1,11 +1,11 @@
-"""Webhooks per second to a receiver on this machine, beside `requests`, and what the pieces of a delivery cost.
+"""Webhooks per second to a receiver on this machine, compared with `requests`, and the cost of single calls.
 
-    .venv/bin/python bench/webhooks.py [--events 2000]
+    .venv/bin/python bench/webhooks.py [--events 2000] [--quick]
 
-Every way is measured in this one run, against one receiver in a process of its own that notes what arrives and
-when. The `requests` loops sign nothing, guard nothing and write nothing down; the sender does it all, with a queue
-and tables in a stand-in for AWS. "To arrival" is counted from when an event is taken up, which for the sender is
-when its message is received. A machine with few cores is shared with the receiver and the stand-in.
+All senders are measured in one run, against one receiver in another process, which records the time of each
+request. The `requests` loops sign nothing, check no address and record nothing. The sender does all of it, with
+queue and tables in a simulated AWS in a third process. "To arrival" starts when an event is started, which for the
+sender is when its message is received. All processes share the cores of the machine.
 """
 
 from __future__ import annotations
@@ -38,18 +38,22 @@ import servers  # noqa: E402
 from boto3.dynamodb.types import TypeSerializer  # noqa: E402
 from botocore.config import Config  # noqa: E402
 
-import webhooks.retry_scheduler.handler as retry_scheduler  # noqa: E402
-import webhooks.sender.handler as webhook_sender  # noqa: E402
 from core import events, ids  # noqa: E402
 from core.aws import clients  # noqa: E402
+from core.dependencies import dependencies  # noqa: E402
 from core.log import logger  # noqa: E402
-from core.webhooks.deliveries import bulk  # noqa: E402
-from core.webhooks.deliveries import store as deliveries  # noqa: E402
+from core.webhooks.deliveries.bulk import typed  # noqa: E402
+from core.webhooks.deliveries.model import Delivery, draft  # noqa: E402
 from core.webhooks.deliveries.queue import Message  # noqa: E402
-from core.webhooks.endpoints import store as endpoints  # noqa: E402
+from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS, delivery_item  # noqa: E402
+from core.webhooks.endpoints import model as endpoints  # noqa: E402
+from core.webhooks.endpoints.rows import endpoint_item  # noqa: E402
 from core.webhooks.transport import client, signing  # noqa: E402
 from core.webhooks.transport.connection_pool import ConnectionPool  # noqa: E402
 from core.webhooks.transport.guard import Policy  # noqa: E402
+from webhooks.retry_scheduler import handler as retry_scheduler  # noqa: E402
+from webhooks.sender import batch as sender_batch  # noqa: E402
+from webhooks.sender import handler as sender_handler  # noqa: E402
 
 THREADS = 32
 LATENCIES = (0.0, 0.05)
@@ -71,13 +75,13 @@ SENDER = {
 }
 BODY = b'{"event":"document.indexed","event_id":"evt_1","data":{"text":"%b"}}' % (b"words " * 80)
 LOOPBACK = Policy(allow_http=True, allow_private_cidrs=(ip_network("127.0.0.0/8"),))
-# Sends the events and notes in `taken_up` when it turned to each.
+# Sends the events, and records in `started` when it started with each.
 Send = Callable[[str, list[str], dict[str, float]], None]
 
 
 @dataclass(frozen=True)
 class Way:
-    """`prepare` gets the URL and the events before the clock runs."""
+    """A way to send events. `prepare` is called before the measurement."""
 
     name: str
     send: Send
@@ -85,7 +89,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Measurement:
     seconds: float
     cpu: float
     sent: int
@@ -102,15 +106,15 @@ def headers(event_id: str) -> dict[str, str]:
     return {"content-type": "application/json", "user-agent": "bench", "webhook-id": event_id}
 
 
-def sequentially(url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
+def sequentially(url: str, event_ids: list[str], started: dict[str, float]) -> None:
     """(a) One loop with one session."""
     with requests.Session() as session:
         for event_id in event_ids:
-            taken_up[event_id] = time.monotonic()
+            started[event_id] = time.monotonic()
             session.post(url, data=BODY, headers=headers(event_id), timeout=15)
 
 
-def in_a_pool(url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
+def in_a_pool(url: str, event_ids: list[str], started: dict[str, float]) -> None:
     """(b) Threads with a session each."""
     own = threading.local()
 
@@ -119,11 +123,11 @@ def in_a_pool(url: str, event_ids: list[str], taken_up: dict[str, float]) -> Non
             own.session = requests.Session()
         own.session.post(url, data=BODY, headers=headers(event_id), timeout=15)
 
-    threaded(send, event_ids, taken_up)
+    threaded(send, event_ids, started)
 
 
-def guarded(url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
-    """The client and the signatures of the sender, without what it reads and writes down."""
+def guarded(url: str, event_ids: list[str], started: dict[str, float]) -> None:
+    """The client and the signatures of the sender, without reads and writes."""
     connections, secret = ConnectionPool(), signing.make_secret()
 
     def send(event_id: str) -> None:
@@ -138,18 +142,18 @@ def guarded(url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
             reuse_key="bench",
         )
 
-    threaded(send, event_ids, taken_up)
+    threaded(send, event_ids, started)
     connections.close()
 
 
-def threaded(send: Callable[[str], None], event_ids: list[str], taken_up: dict[str, float]) -> None:
+def threaded(send: Callable[[str], None], event_ids: list[str], started: dict[str, float]) -> None:
     waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     for event_id in [*event_ids, *[None] * THREADS]:
         waiting.put(event_id)
 
     def work() -> None:
         while event_id := waiting.get():
-            taken_up[event_id] = time.monotonic()
+            started[event_id] = time.monotonic()
             send(event_id)
 
     threads = [threading.Thread(target=work) for _ in range(THREADS)]
@@ -160,18 +164,18 @@ def threaded(send: Callable[[str], None], event_ids: list[str], taken_up: dict[s
 
 
 class Sender:
-    """The function that sends webhooks, warm, fed by the stand-in for AWS. Its log is written, to nowhere."""
+    """The function `sender`, warm, with a simulated AWS. Its log is written to /dev/null."""
 
     def __init__(self, aws: servers.Running) -> None:
         self._aws = aws
         os.environ |= SENDER | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{aws.port}"}
         logger.registered_handler.stream = open(os.devnull, "w")  # noqa: SIM115
-        self._queue = webhook_sender.dependencies().queue
-        self._receive, self._taken_up = self._queue.receive, dict[str, float]()
-        self._queue.receive = self._receive_and_note  # type: ignore[method-assign]
+        self._queue = dependencies.webhooks_queue
+        self._receive, self._started = self._queue.receive, dict[str, float]()
+        self._queue.receive = self._receive_and_record  # type: ignore[method-assign]
 
     def prepare(self, url: str, event_ids: list[str]) -> None:
-        """One delivery goes ahead, to open what a warm function has open."""
+        """One delivery is sent before, to open the connections of a warm function."""
         endpoint = Endpoint(ids.new("wh"), url)
         self._aws.ask("load", "jobs", [endpoint.item])
         for batch in [ids.new("evt")], event_ids:
@@ -179,22 +183,22 @@ class Sender:
             self._aws.ask("load", "deliveries", [stored(row) for row in rows])
             self._queue.send_all(map(Message.of, rows))
             if batch is not event_ids:
-                webhook_sender.send(self._receive(10))
+                sender_batch.send(self._receive(10))
         self._aws.ask("calls")
 
-    def send(self, url: str, event_ids: list[str], taken_up: dict[str, float]) -> None:
-        """As Lambda has it: a batch is received, handled, and deleted but for what failed."""
-        self._taken_up = taken_up
+    def send(self, url: str, event_ids: list[str], started: dict[str, float]) -> None:
+        """Like Lambda: receive a batch, handle it, and delete the messages that did not fail."""
+        self._started = started
         while records := self._queue.receive(10):
-            answer = webhook_sender.handler({"Records": records}, None)
+            answer = sender_handler.handler({"Records": records}, None)
             failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
             self._queue.delete([record for record in records if record["messageId"] not in failed])
 
-    def _receive_and_note(self, count: int) -> list[dict[str, Any]]:
-        """An event is taken up when its message is received."""
+    def _receive_and_record(self, count: int) -> list[dict[str, Any]]:
+        """An event is started when its message is received."""
         records, now = self._receive(count), time.monotonic()
         for record in records:
-            self._taken_up["evt_" + Message.parse(record["body"]).delivery_id.split("_")[1]] = now
+            self._started["evt_" + Message.parse(record["body"]).delivery_id.split("_")[1]] = now
         return records
 
 
@@ -205,7 +209,7 @@ class Endpoint:
 
     @property
     def item(self) -> Item:
-        secret = endpoints.Key(sealed=base64.b64encode(signing.make_secret().encode()))
+        secret = endpoints.Key(encrypted=base64.b64encode(signing.make_secret().encode()))
         now = events.timestamp(time.time())
         row = endpoints.Endpoint(
             endpoint_id=self.endpoint_id,
@@ -216,10 +220,10 @@ class Endpoint:
             url=self.url,
             events=("*",),
         )
-        return {name: wired(value) for name, value in endpoints.endpoint_item(row).items()}
+        return {name: to_json(value) for name, value in endpoint_item(row).items()}
 
-    def delivery(self, event_id: str) -> deliveries.Delivery:
-        return deliveries.draft(
+    def delivery(self, event_id: str) -> Delivery:
+        return draft(
             event_id=event_id,
             endpoint_id=self.endpoint_id,
             now=time.time(),
@@ -233,18 +237,18 @@ class Endpoint:
         )
 
 
-def wired(value: Any) -> Any:
-    """With its type, as it is over the wire. Bytes are base64 already."""
+def to_json(value: Any) -> Any:
+    """DynamoDB's JSON. Bytes are base64 already."""
     return json.loads(json.dumps(TypeSerializer().serialize(value), default=bytes.decode))
 
 
-def stored(row: deliveries.Delivery) -> Item:
-    """The item of a delivery, as it is over the wire."""
-    return bulk.typed(deliveries.DeliveryStore(None, "deliveries").row(row))
+def stored(row: Delivery) -> Item:
+    """The item of a delivery in DynamoDB's JSON."""
+    return typed(delivery_item(row, now=time.time()))
 
 
-def measure(way: Way, receiver: servers.Running, count: int, latency: float) -> Outcome:
-    url, event_ids, taken_up = (
+def measure(way: Way, receiver: servers.Running, count: int, latency: float) -> Measurement:
+    url, event_ids, started = (
         f"http://127.0.0.1:{receiver.port}/hook",
         [ids.new("evt") for _ in range(count)],
         dict[str, float](),
@@ -252,63 +256,65 @@ def measure(way: Way, receiver: servers.Running, count: int, latency: float) -> 
     way.prepare(url, event_ids)
     receiver.ask("reset", latency)
     begin, cpu = time.monotonic(), time.process_time()
-    way.send(url, event_ids, taken_up)
+    way.send(url, event_ids, started)
     seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
     arrivals = receiver.ask("taken")
     times = Counter(event_id for event_id, _ in arrivals)
     first: dict[str, float] = {}
     for event_id, at in arrivals:
         first.setdefault(event_id, at)
-    return Outcome(
+    return Measurement(
         seconds=seconds,
         cpu=cpu,
         sent=count,
         lost=sum(event_id not in times for event_id in event_ids),
         twice=sum(times[event_id] > 1 for event_id in times),
-        to_arrival=[1000 * (at - taken_up[event_id]) for event_id, at in first.items() if event_id in taken_up],
+        to_arrival=[1000 * (at - started[event_id]) for event_id, at in first.items() if event_id in started],
     )
 
 
 def compare(ways: Sequence[Way], receiver: servers.Running, events: int) -> None:
     for latency in LATENCIES:
-        print(f"\nreceiver answers after {1000 * latency:.0f} ms")
+        print(f"\nreceiver responds after {1000 * latency:.0f} ms")
         print(
             f"{'':<34} {'per s':>7} {'of (a)':>7} {'CPU ms':>7} {'lost':>5} {'twice':>5}  ms to arrival: p50   p99"
         )
         first = None
         for way in ways:
-            # One at a time takes the latency for each, so a few show as much as many.
+            # One at a time takes the whole latency for each event, so fewer events are enough.
             count = events if not latency or way.send is not sequentially else max(20, events // 20)
-            outcome = measure(way, receiver, count, latency)
-            first = first or outcome
-            p = statistics.quantiles(outcome.to_arrival, n=100)
+            measured = measure(way, receiver, count, latency)
+            first = first or measured
+            p = statistics.quantiles(measured.to_arrival, n=100)
             print(
-                f"{way.name:<34} {outcome.rate:7.0f} {outcome.rate / first.rate:6.1f}x "
-                f"{1000 * outcome.cpu / count:7.2f} {outcome.lost:5} {outcome.twice:5} {p[49]:22.1f} {p[98]:5.1f}"
+                f"{way.name:<34} {measured.rate:7.0f} {measured.rate / first.rate:6.1f}x "
+                f"{1000 * measured.cpu / count:7.2f} {measured.lost:5} {measured.twice:5} "
+                f"{p[49]:22.1f} {p[98]:5.1f}"
             )
 
 
-# What waking costs
+# The retry scheduler
 
 
-def waking(aws: servers.Running, count: int) -> None:
-    """Deliveries that are due, found and queued by one run of the function that does it each minute."""
+def scheduling(aws: servers.Running, count: int) -> None:
+    """One run of the retry scheduler, which finds due deliveries and queues them."""
     endpoint = Endpoint(ids.new("wh"), "http://127.0.0.1/hook")
     rows = [endpoint.delivery(ids.new("evt")) for _ in range(count)]
-    long_ago = [replace(row, due=row.due - 2 * deliveries.SAFETY_SECONDS) for row in rows]
+    long_ago = [replace(row, due=row.due - 2 * QUEUE_RETRY_SECONDS) for row in rows]
+    retry_scheduler.handler({}, None)  # so that it is warm
     aws.ask("load", "deliveries", [stored(row) for row in long_ago])
-    retry_scheduler.dependencies()
     aws.ask("calls")
     begin, cpu = time.monotonic(), time.process_time()
     retry_scheduler.handler({}, None)
     seconds, cpu = time.monotonic() - begin, time.process_time() - cpu
     calls = aws.ask("calls")
     print(
-        f"\none waker: {count / seconds:.0f} deliveries woken per s, {1000 * cpu / count:.2f} ms CPU each; {calls}"
+        f"\none retry scheduler: {count / seconds:.0f} deliveries queued per s, "
+        f"{1000 * cpu / count:.2f} ms CPU each; {calls}"
     )
 
 
-# What the pieces cost
+# Single calls
 
 
 KEY = {"pk": {"S": "DELIVERY#1"}, "sk": {"S": "META"}}
@@ -329,10 +335,6 @@ VALUES = {
 }
 
 
-def typed(value: Any) -> dict[str, str]:
-    return {"S": value} if isinstance(value, str) else {"N": str(value)}
-
-
 def plain_client(**options: Any) -> Any:
     return boto3.client("dynamodb", config=Config(retries={"mode": "standard"}, **options))
 
@@ -343,14 +345,14 @@ def resource_update(dynamodb: Any) -> None:
 
 
 def plain_update(dynamodb: Any) -> None:
-    values = {name: typed(value) for name, value in VALUES.items()}
+    values = typed(VALUES)
     dynamodb.update_item(Key=KEY, ExpressionAttributeValues=values, **CLAIM)
 
 
 def transact(dynamodb: Any, deliveries: int = 1) -> None:
-    """The new state of deliveries and an attempt of each."""
+    """The new state of deliveries, and an attempt of each."""
     update = {name: value for name, value in CLAIM.items() if name != "ReturnValues"}
-    update["ExpressionAttributeValues"] = {name: typed(value) for name, value in VALUES.items()}
+    update["ExpressionAttributeValues"] = typed(VALUES)
     actions = []
     for number in range(deliveries):
         key = {**KEY, "pk": {"S": f"DELIVERY#{number}"}}
@@ -375,12 +377,12 @@ def delivery(number: int) -> dict[str, Any]:
         "status": "pending",
         "attempts": 0,
     }
-    return {"pk": {"S": f"DELIVERY#{number}"}, "sk": {"S": "META"}} | {k: typed(v) for k, v in item.items()}
+    return {"pk": {"S": f"DELIVERY#{number}"}, "sk": {"S": "META"}} | typed(item)
 
 
-def cost(call: Callable[[], Any], runs: int = 300) -> tuple[float, float]:
+def cost(call: Callable[[], Any], runs: int) -> tuple[float, float]:
     """Median wall time and mean CPU time of a call, in ms, in one thread."""
-    for _ in range(20):
+    for _ in range(min(runs, 20)):
         call()
     walls, cpu = [], time.process_time()
     for _ in range(runs):
@@ -390,7 +392,7 @@ def cost(call: Callable[[], Any], runs: int = 300) -> tuple[float, float]:
     return 1000 * statistics.median(walls), 1000 * (time.process_time() - cpu) / runs
 
 
-def pieces(receiver: servers.Running, aws: servers.Running) -> None:
+def single_calls(receiver: servers.Running, aws: servers.Running, *, runs: int) -> None:
     aws.ask("load", "deliveries", [delivery(number) for number in range(10)])
     receiver.ask("reset", 0.0)
     url = f"http://127.0.0.1:{receiver.port}/hook"
@@ -410,13 +412,13 @@ def pieces(receiver: servers.Running, aws: servers.Running) -> None:
         "TransactWriteItems of 2, not validated": lambda: transact(unchecked),
         "BatchGetItem of 10, plain": lambda: batch_get(plain),
         "signatures": lambda: signing.sign(secret, event_id="evt_1", timestamp=1_800_000_000, body=BODY),
-        "POST, connection made for it": post,
-        "POST, connection kept": lambda: post(connections=connections, reuse_key="bench"),
+        "POST, new connection": post,
+        "POST, pooled connection": lambda: post(connections=connections, reuse_key="bench"),
         "requests.Session.post": lambda: session.post(url, data=BODY, headers=headers("evt_1"), timeout=15),
     }
     print(f"\n{'one call, in one thread':<40} {'ms':>6} {'CPU ms':>7}")
     for name, call in calls.items():
-        wall, cpu = cost(call)
+        wall, cpu = cost(call, runs)
         print(f"{name:<40} {wall:6.2f} {cpu:7.2f}")
     connections.close()
     session.close()
@@ -425,7 +427,9 @@ def pieces(receiver: servers.Running, aws: servers.Running) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=2000)
+    parser.add_argument("--quick", action="store_true", help="few events: to see that it runs")
     args = parser.parse_args()
+    args.events = 100 if args.quick else args.events
     with servers.running(servers.receiver) as receiver, servers.running(servers.aws) as aws:
         sender = Sender(aws)
         ways = (
@@ -435,8 +439,8 @@ def main() -> None:
             Way("the sender", sender.send, sender.prepare),
         )
         compare(ways, receiver, args.events)
-        waking(aws, args.events)
-        pieces(receiver, aws)
+        scheduling(aws, args.events)
+        single_calls(receiver, aws, runs=20 if args.quick else 300)
 
 
 if __name__ == "__main__":

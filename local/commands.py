@@ -125,12 +125,13 @@ def _secrets_reader(running: Engine | None) -> Callable[[], list[str]]:
     def read() -> list[str]:
         _act_on(running)
         from core.aws import clients
-        from core.webhooks.endpoints.store import Endpoints, Vault
+        from core.webhooks.endpoints.cipher import SecretCipher
+        from core.webhooks.endpoints.store import Endpoints
         from ops import stack
 
         parts = stack.outputs("RecadoService")
         endpoints = Endpoints(
-            clients.dynamodb(), parts["JobsTable"], Vault(clients.client("kms"), parts["SecretsKey"])
+            clients.dynamodb(), parts["JobsTable"], SecretCipher(clients.client("kms"), parts["SecretsKey"])
         )
         found = endpoints.of(OWNER)
         return [key for endpoint in found if endpoint.signing == "hmac" for key in endpoints.secrets(endpoint)]

@@ -14,12 +14,12 @@ import time
 from collections import defaultdict
 from typing import Any
 
-HOLDS_REQUESTS = "wait."
+HOLDS_REQUESTS = "rest.long_poll.handler"
 STOP_SECONDS = 5
 
 
 def end_with_parent() -> None:
-    """End when whoever started us does, however it ends: its end closes the pipe that is our standard input."""
+    """End with the parent process, however it ends: its end closes the pipe that is our standard input."""
 
     def wait() -> None:
         os.read(0, 1)

@@ -24,6 +24,7 @@ REQUIREMENTS = (
     "requirements.txt",
     "client/pyproject.toml",
     "lambdas/requirements/base.txt",
+    "lambdas/requirements/chunking.txt",
     "lambdas/requirements/documents.txt",
     "lambdas/requirements/signing.txt",
     "lambdas/requirements/vectors.txt",

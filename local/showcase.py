@@ -24,7 +24,7 @@ from local.receiver import Received, is_genuine, listening, tampered
 
 SUBMITTERS = 4
 POLL_SECONDS = 0.7
-PATIENCE_SECONDS = 600
+TIMEOUT_SECONDS = 600
 FINAL = ("completed", "failed", "canceled")
 SCAN = "scan.pdf"
 MASKED = "whsec_…"
@@ -142,13 +142,13 @@ def _submit(run: Run, document_id: str, source: Source, webhook_url: str) -> Non
 
 def _observe_until_done(run: Run, submissions: Sequence[Future[None]]) -> None:
     """Until every job is submitted and has ended, and every webhook is here."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not all(s.done() for s in submissions) or run.ended + len(run.received) < 2 * len(submissions):
         for submission in submissions:
             if submission.done():
                 submission.result()
         if time.monotonic() > deadline:
-            raise CheckFailed(f"after {PATIENCE_SECONDS} s: {run.ended} ended, {len(run.received)} webhooks")
+            raise CheckFailed(f"after {TIMEOUT_SECONDS} s: {run.ended} ended, {len(run.received)} webhooks")
         time.sleep(POLL_SECONDS)
         for job in jobs(run.api):
             _observe(run, job)

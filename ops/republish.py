@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from core.aws import clients
 from core.aws.blobs import Blobs
-from core.aws.dynamodb import stored
+from core.aws.dynamodb import new_image
 from core.jobs import JobStore
 from core.jobs.publisher import EventPublisher
 from ops import stack
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _send_log(parts: Mapping[str, str], publisher: EventPublisher, job_id: str) -> int:
     sent = 0
-    for event in JobStore(clients.dynamodb(), parts["JobsTable"]).log(job_id, page=PAGE):
+    for event in JobStore(clients.dynamodb(), parts["JobsTable"]).log.read_all(job_id, page_size=PAGE):
         publisher.publish(asdict(event))
         sent += 1
     if not sent:
@@ -81,4 +81,4 @@ def _items(content: dict[str, Any]) -> list[dict[str, Any]]:
     """One event as the publisher parks it, or the batch in Lambda's report of an invocation that it gave up."""
     if "payload" not in content:
         return [content]
-    return [stored(record) for record in json.loads(content["payload"])["Records"]]
+    return [new_image(record) for record in json.loads(content["payload"])["Records"]]

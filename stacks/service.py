@@ -75,9 +75,9 @@ class ServiceStack(Stack):
 
     def _subscribe(self, kinds: Collection[Kind]) -> None:
         """What the kinds declare decides which events each queue gets."""
-        started = [kind.first_name for kind in kinds if kind.runs_on == "machine"]
-        ended = [name for kind in kinds if kind.leaves_files for name in kind.final_names]
-        worked = [kind.first_name for kind in kinds if kind.is_queued_to_worker]
+        started = [kind.submitted_event for kind in kinds if kind.runs_on == "machine"]
+        ended = [name for kind in kinds if kind.needs_clean_up for name in kind.final_events]
+        worked = [kind.submitted_event for kind in kinds if kind.is_queued_to_worker]
         self.fan_out.subscribe(self.indexing, event_types=[*started, *ended])
         self.fan_out.subscribe(self.embedding, event_types=worked)
         self.fan_out.subscribe(self.webhooks.notify)

@@ -71,10 +71,9 @@ def assembly(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def deployed_cloud(assembly: Path) -> Cloud:
-    from tests.simulated_cloud.cloud import Cloud
-    from tests.support import bedrock
+    from tests.support.recado_cloud import recado_cloud
 
-    return Cloud(assembly, source=ROOT / "lambdas", answers=bedrock.ANSWERS)
+    return recado_cloud(assembly)
 
 
 @pytest.fixture

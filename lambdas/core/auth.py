@@ -1,4 +1,4 @@
-"""API keys: `rk_<key id>_<secret>`. Only the secret's SHA-256 is kept; a random 256-bit secret needs no salt."""
+"""API keys: `rk_<key id>_<secret>`. Only the SHA-256 of the secret is stored; 256 random bits need no salt."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from core import events
 SCOPES = ("jobs:read", "jobs:write", "search", "webhooks:read", "webhooks:write")
 OWNER = re.compile(r"[a-z0-9-]{1,64}")
 _TOKEN = re.compile(r"rk_([a-z0-9]{16})_([a-f0-9]{64})")
-_NOBODY = ("0" * 16, "0" * 64)  # looked up in place of what is malformed, so that every path costs the same
+_UNKNOWN = ("0" * 16, "0" * 64)  # read in place of a malformed token, so that every call takes the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key without its secret. `scopes` is a subset of SCOPES."""
+    """An API key without its secret. `scopes` is a subset of SCOPES."""
 
     key_id: str
     owner: str
@@ -32,13 +32,13 @@ class Key:
 
 
 class KeyStore:
-    """Keys in one DynamoDB table, by id. `client` is a resource's client."""
+    """API keys in a DynamoDB table. `client` is a resource's client."""
 
     def __init__(self, client: Any, table: str, *, clock: Callable[[], float] = time.time) -> None:
         self._client, self._table, self._clock = client, table, clock
 
     def create(self, *, owner: str, scopes: tuple[str, ...] = SCOPES, note: str = "") -> tuple[str, Key]:
-        """A new key and its token, which cannot be read again. Raises ValueError for a bad owner or scope."""
+        """A new key and its token, which is not stored. Raises ValueError for an invalid owner or scope."""
         if not OWNER.fullmatch(owner):
             raise ValueError(f"owner: {owner!r} is not 1 to 64 of a-z, 0-9 and -")
         unknown = sorted(set(scopes) - set(SCOPES))
@@ -58,19 +58,22 @@ class KeyStore:
         return f"rk_{key.key_id}_{secret}", key
 
     def authenticate(self, token: str) -> Key | None:
-        """The key, or None if it is malformed, unknown, wrong or revoked: one read and one compare in any case."""
+        """The key, or None if the token is malformed, unknown, wrong or revoked.
+
+        Always one read and one comparison, so that the time tells nothing about the token.
+        """
         match = _TOKEN.fullmatch(token)
-        key_id, secret = match.groups() if match else _NOBODY
+        key_id, secret = match.groups() if match else _UNKNOWN
         item = self._client.get_item(TableName=self._table, Key={"pk": key_id}).get("Item") or {}
-        right = hmac.compare_digest(_digest(secret), item.get("secret_sha256", _digest("")))
-        return _key(item) if right and match and "revoked_at" not in item else None
+        valid = hmac.compare_digest(_digest(secret), item.get("secret_sha256", _digest("")))
+        return _key(item) if valid and match and "revoked_at" not in item else None
 
     def list(self) -> Iterator[Key]:
         for page in self._client.get_paginator("scan").paginate(TableName=self._table):
             yield from (_key(item) for item in page["Items"])
 
     def revoke(self, key_id: str) -> bool:
-        """Revoke from now on; False if there is no such key. Answers cached by the gateway last some minutes."""
+        """Revoke a key; False if it does not exist. API Gateway caches the authorizer's response for minutes."""
         try:
             self._client.update_item(
                 TableName=self._table,

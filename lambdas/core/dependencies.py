@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from core.live.subscriptions import Subscriptions
     from core.webhooks.deliveries.after_attempt import AfterAttempt
     from core.webhooks.deliveries.bulk import BulkStore
-    from core.webhooks.deliveries.health import HealthStore
+    from core.webhooks.deliveries.health_store import HealthStore
+    from core.webhooks.deliveries.index import DeliveryIndex
     from core.webhooks.deliveries.queue import WebhooksQueue
+    from core.webhooks.deliveries.rate_limit import RateLimiter
     from core.webhooks.deliveries.store import DeliveryStore
     from core.webhooks.endpoints.owner_log import OwnerLog
     from core.webhooks.endpoints.store import Endpoints
@@ -185,10 +187,11 @@ class Dependencies(Parts):
 
     @part
     def endpoints_with_secrets(self) -> Endpoints:
-        from core.webhooks.endpoints.store import Endpoints, Vault
+        from core.webhooks.endpoints.cipher import SecretCipher
+        from core.webhooks.endpoints.store import Endpoints
 
-        vault = Vault(clients.client("kms"), self.settings.secrets_key)
-        return Endpoints(self.dynamodb, self.settings.jobs_table, vault)
+        cipher = SecretCipher(clients.client("kms"), self.settings.secrets_key)
+        return Endpoints(self.dynamodb, self.settings.jobs_table, cipher)
 
     @part
     def owner_log(self) -> OwnerLog:
@@ -199,7 +202,7 @@ class Dependencies(Parts):
 
     @part
     def health(self) -> HealthStore:
-        from core.webhooks.deliveries.health import HealthStore
+        from core.webhooks.deliveries.health_store import HealthStore
 
         failures = self.settings.webhook_circuit_failures
         return HealthStore(self.dynamodb, self.settings.deliveries_table, failures_to_open=failures)
@@ -211,16 +214,28 @@ class Dependencies(Parts):
         return DeliveryStore(self.dynamodb, self.settings.deliveries_table)
 
     @part
+    def delivery_index(self) -> DeliveryIndex:
+        from core.webhooks.deliveries.index import DeliveryIndex
+
+        return DeliveryIndex(self.dynamodb, self.settings.deliveries_table)
+
+    @part
+    def rate_limiter(self) -> RateLimiter:
+        from core.webhooks.deliveries.rate_limit import RateLimiter
+
+        return RateLimiter(self.dynamodb, self.settings.deliveries_table)
+
+    @part
     def bulk(self) -> BulkStore:
         from core.webhooks.deliveries.bulk import BulkStore
 
-        return BulkStore(clients.busy("dynamodb"), self.settings.deliveries_table, self.deliveries)
+        return BulkStore(clients.high_throughput("dynamodb"), self.settings.deliveries_table, self.deliveries)
 
     @part
     def webhooks_queue(self) -> WebhooksQueue:
         from core.webhooks.deliveries.queue import WebhooksQueue
 
-        return WebhooksQueue(clients.busy("sqs"), self.settings.webhooks_queue_url)
+        return WebhooksQueue(clients.high_throughput("sqs"), self.settings.webhooks_queue_url)
 
     @part
     def after_attempt(self) -> AfterAttempt:

@@ -1,13 +1,13 @@
-"""Every error this project raises on purpose.
+"""The errors that this project raises.
 
     RecadoError
-    ├── RequestError                 an HTTP answer: status and what to do
-    │   ├── InvalidRequest           422, names the field
+    ├── RequestError                 becomes an HTTP response with this status
+    │   ├── InvalidRequest           422
     │   ├── PayloadTooLarge          413
     │   ├── Forbidden                403
     │   ├── NotFound                 404
     │   └── Conflict                 409
-    ├── JobFailure                   ends the job; `code` is shown to its owner
+    ├── JobFailure                   fails the job; its owner sees `code` and the message
     │   ├── InvalidDocument
     │   │   ├── UnsupportedType      unsupported_type
     │   │   ├── DocumentTooLarge     too_large
@@ -21,18 +21,18 @@
     │   ├── CountMismatch            count_mismatch
     │   ├── Superseded               superseded
     │   └── DeadlineExceeded         deadline_exceeded
-    ├── JobClosed                    the job has ended or is not ours: stop quietly
-    ├── NotDue                       the job is not to be begun yet: come again later
-    ├── ConditionFailed              a write's condition was broken, and nothing was written
-    ├── Retryable                    worth another try, later
+    ├── JobClosed                    the job has ended or another execution holds it
+    ├── NotDue                       the job may not start yet
+    ├── ConditionFailed              the condition of a write failed, and nothing was written
+    ├── Retryable                    may succeed later
     │   ├── Throttled
     │   ├── Contended
     │   └── Unavailable
-    ├── InvalidSignature             a webhook that does not prove who sent it
-    └── Refused                      the webhook guard said no
-        └── DeliveryError            an attempt that got no answer; `error_class` says where it broke
+    ├── InvalidSignature             a webhook whose signature does not match
+    └── Refused                      a URL or address that webhooks may not reach
+        └── DeliveryError            an attempt without a response; `error_class` names the cause
 
-A step of a state machine reports its error by class name, so `by_name` is the way back.
+A Task of a state machine reports its error by class name; `by_name` finds the class.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ ErrorClass = Literal["dns", "connect", "tls", "timeout", "blocked", "protocol"]
 
 
 class RecadoError(Exception):
-    """Root. `code` is stable and machine-readable; the message says what happened and what to do."""
+    """`code` is stable and machine-readable. The message says what happened and what to do."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
 
 
 class RequestError(RecadoError):
-    """Answered over HTTP as an RFC 9457 problem."""
+    """Becomes an HTTP response with an RFC 9457 problem document."""
 
     code = "bad_request"
     status: ClassVar[int] = 400
@@ -82,7 +82,7 @@ class Conflict(RequestError):
 
 
 class JobFailure(RecadoError):
-    """Ends the job. The message is shown to the job's owner, so it carries nothing internal."""
+    """Fails the job. Its owner sees the message, so it contains no internal details."""
 
     code = "failed"
 
@@ -140,27 +140,27 @@ class DeadlineExceeded(JobFailure):
 
 
 class JobClosed(RecadoError):
-    """The job has ended, or another execution holds it. Nothing is left to do."""
+    """The job has ended, or another execution holds it, so there is nothing to do."""
 
     code = "job_closed"
 
 
 class NotDue(RecadoError):
-    """The job waits, or another worker is at it. `until` is when to come again: RFC 3339 UTC."""
+    """The job waits, or another worker holds it. `until`: when to try again (RFC 3339 UTC)."""
 
     code = "not_due"
 
     def __init__(self, until: str) -> None:
-        super().__init__(f"not to be begun before {until}")
+        super().__init__(f"the job may not start before {until}")
         self.until = until
 
 
 class ConditionFailed(RecadoError):
-    """A write that was to go with others found its condition broken, and nothing was written."""
+    """The condition of one write in a transaction failed, and nothing was written."""
 
 
 class Retryable(RecadoError):
-    """Raised under the name that a state machine's `Retry` lists."""
+    """The `Retry` of state machines lists the names of the subclasses."""
 
     retryable = True
 
@@ -178,7 +178,7 @@ class Unavailable(Retryable):
 
 
 class InvalidSignature(RecadoError):
-    """The headers do not sign this body with any of the secrets, or not at this time."""
+    """The signature does not match any of the secrets, or its timestamp is too old or too new."""
 
     code = "invalid_signature"
 
@@ -191,7 +191,7 @@ class Refused(RecadoError):
 
 
 class DeliveryError(Refused):
-    """An attempt that ended without an HTTP answer. `error_class` is what the attempt log records."""
+    """An attempt that ended without an HTTP response. The log of attempts contains `error_class`."""
 
     code = "delivery_failed"
 
@@ -200,12 +200,12 @@ class DeliveryError(Refused):
         self.error_class = error_class
 
 
-def _tree(root: type[RecadoError]) -> Iterator[type[RecadoError]]:
+def _subclasses(root: type[RecadoError]) -> Iterator[type[RecadoError]]:
     yield root
     for child in root.__subclasses__():
-        yield from _tree(child)
+        yield from _subclasses(child)
 
 
 def by_name(name: str) -> type[RecadoError] | None:
-    """The class that a Lambda `errorType` or a Step Functions `Error` names, if it is one of ours."""
-    return next((cls for cls in _tree(RecadoError) if cls.__name__ == name), None)
+    """The class of this module that a Lambda `errorType` or a Step Functions `Error` names, if any."""
+    return next((cls for cls in _subclasses(RecadoError) if cls.__name__ == name), None)

@@ -1,4 +1,4 @@
-"""What an event is: its names, its envelope, and its one serialisation."""
+"""Events of jobs and owners, and how they are serialized."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 SUBMITTED, PROGRESS, ENDED = "submitted", "progress", "ended"
-"""Where in its life a job is with an event, whatever the event is called."""
+"""The lifecycle of a job at an event, independent of the event's name."""
 
 OWNER_KIND = "endpoint"
 OWNER_EVENTS = ("endpoint.disabled", "ping")
-"""The events of an owner rather than of a job: they have no job id and no sequence."""
+"""Events of an owner, which have no job id and no sequence."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Event:
-    """One fact in a job's log. `body` is the payload as it is sent, now and at any replay.
+    """An event of a job or of an owner. `body`: the payload, which is sent unchanged, also in a replay.
 
-    `status` is the job's after the event; `lifecycle` is `submitted`, `progress` or `ended`. An owner's own events
-    have no job, hence no sequence, status or lifecycle.
+    `status`: the job's status after the event. `lifecycle`: `submitted`, `progress` or `ended`. An owner's events
+    have no job, sequence, status and lifecycle.
     """
 
     event_id: str
@@ -37,28 +38,43 @@ class Event:
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> Event:
-        """As a job's log has it stored."""
+        """The event in an item of a job's log."""
         names = ("event_id", "name", "job_id", "kind", "owner", "timestamp", "body", "status", "lifecycle")
         return cls(**{key: item[key] for key in names}, sequence=int(item["sequence"]))
 
+    @classmethod
+    def of_payload(cls, payload: Mapping[str, Any], **facts: Any) -> Event:
+        """An event whose body the caller has parsed. `facts`: the fields that are not in the payload."""
+        event = cls(
+            event_id=payload["event_id"],
+            name=payload["event"],
+            job_id=payload.get("job_id"),
+            kind=payload["event"].partition(".")[0],
+            sequence=payload.get("sequence"),
+            timestamp=payload["timestamp"],
+            **facts,
+        )
+        vars(event)["payload"] = payload
+        return event
+
     @property
     def is_last(self) -> bool:
-        """Whether the job has ended with it."""
+        """Whether the job ended with this event."""
         return self.lifecycle == ENDED
 
     @property
     def final_status(self) -> str | None:
-        """The status that the job ends in with this event; None for all but its last."""
+        """The job's final status if this is its last event, else None."""
         return self.status if self.is_last else None
 
-    @property
-    def payload(self) -> dict[str, Any]:
+    @cached_property
+    def payload(self) -> Mapping[str, Any]:
         payload: dict[str, Any] = json.loads(self.body)
         return payload
 
 
 def is_failure(name: str) -> bool:
-    """Whether people should be alerted."""
+    """Whether the event goes to the alerts topic, too."""
     return name.endswith(".failed") or name == "endpoint.disabled"
 
 
@@ -68,7 +84,7 @@ def timestamp(seconds: float) -> str:
 
 
 def encode(payload: Mapping[str, Any]) -> str:
-    """JSON, all ASCII: SQS refuses some characters, and no text of a caller may lose an event.
+    """JSON in ASCII: SQS rejects some characters, so they are escaped.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
     """

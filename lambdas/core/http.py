@@ -1,4 +1,4 @@
-"""What every HTTP function shares: one resolver, who is calling, and errors as RFC 9457 problem documents."""
+"""Common parts of HTTP functions: the resolver, the caller, and errors as RFC 9457 problem documents."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aws_lambda_powertools.event_handler.openapi.exceptions import (
     RequestUnsupportedContentType,
     RequestValidationError,
 )
+from pydantic import BaseModel
 
 from core.errors import Forbidden, RequestError, Retryable
 from core.log import logger
@@ -21,15 +22,14 @@ from core.log import logger
 PROBLEM_JSON = "application/problem+json"
 MAX_AGE_SECONDS = 3600
 
-
 Tags = Mapping[str, Collection[str]]
-"""Path -> the names of the models that its body may have, where the body itself says which."""
+"""Path -> the values of the discriminator of its body, if the body is a union of models."""
 
 
 def resolver(cors_origins: str, *routers: Router, tags: Tags = MappingProxyType({})) -> APIGatewayRestResolver:
-    """A resolver of these routes that validates what comes in and answers every error as a problem document.
+    """A resolver of these routes that validates requests and returns every error as a problem document.
 
-    `cors_origins`: origins whose pages may call, separated by commas; none if empty.
+    `cors_origins`: origins that may call the API from a browser, separated by commas; none if empty.
     """
     app = APIGatewayRestResolver(
         enable_validation=True, cors=_cors(cors_origins), json_body_deserializer=_read_json
@@ -47,15 +47,15 @@ def resolver(cors_origins: str, *routers: Router, tags: Tags = MappingProxyType(
 
 
 def caller(router: BaseRouter, scope: str) -> str:
-    """The owner whose key made this call. Raises Forbidden where the key lacks `scope`."""
+    """The owner of the key of this request. Raises Forbidden if the key does not have `scope`."""
     context: Mapping[str, Any] = router.current_event["requestContext"].get("authorizer") or {}
     if scope not in str(context.get("scopes", "")).split():
-        raise Forbidden(f"This key lacks the scope {scope}. Ask the operator for one that has it.")
+        raise Forbidden(f"This key does not have the scope {scope}. Ask the operator for a key with it.")
     return str(context["owner"])
 
 
 def root_url(router: BaseRouter) -> str:
-    """Where this API stands, as the caller addressed it, without a slash at the end."""
+    """The URL of this API as the caller used it, without a slash at the end."""
     event = router.current_event
     context = event["requestContext"]
     headers = {key.lower(): value for key, value in (event.get("headers") or {}).items()}
@@ -64,8 +64,8 @@ def root_url(router: BaseRouter) -> str:
     return f"{scheme}://{host}{context['path'].removesuffix(event['path'])}"
 
 
-def answer(body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[Any]:
-    """A JSON answer that no cache keeps, since it belongs to one owner. The route's model checks the body."""
+def json_response(body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[Any]:
+    """A JSON response that no cache stores, since it belongs to one owner. The route's model validates it."""
     return Response(
         status_code=status,
         content_type="application/json",
@@ -74,10 +74,20 @@ def answer(body: Any, *, status: int = 200, headers: Mapping[str, str] | None = 
     )
 
 
+class Problem(BaseModel):
+    """An error: https://www.rfc-editor.org/rfc/rfc9457"""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+
+
 def problem(
     status: int, kind: str, detail: str, *, field: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Response[str]:
-    """https://www.rfc-editor.org/rfc/rfc9457. `type` is stable; `detail` says what to do."""
+    """A response with a problem document. `type` is stable, `detail` says what to do."""
     body = {
         "type": f"urn:recado:problem:{kind}",
         "title": kind.replace("_", " "),
@@ -117,7 +127,7 @@ def _request_error(error: RequestError) -> Response[str]:
 
 
 def _read_json(text: str) -> Any:
-    """Python reads no number of more than 4,300 digits, and says so with an error that is not JSON's own."""
+    """Raises JSONDecodeError for every invalid body: Python raises ValueError for numbers of over 4,300 digits."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -131,19 +141,19 @@ def _media_type(app: APIGatewayRestResolver) -> str:
 
 
 def _invalid(error: RequestValidationError, app: APIGatewayRestResolver, tags: Tags) -> Response[str]:
-    """Name the first field that is wrong; its value is not repeated, since it may be somebody's text."""
+    """Name the first invalid field, without its value, which may be private."""
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    if place[0] == "body" and not _media_type(app).startswith("application/json"):
-        return _not_json(error)  # curl says that JSON is a form, unless it is told
+    location = [str(part) for part in first["loc"]]
+    if location[0] == "body" and not _media_type(app).startswith("application/json"):
+        return _not_json(error)  # curl sends JSON as a form by default
     names = tags.get(app.current_event.path.rstrip("/"), ())
     if first["type"].startswith("union_tag"):
         field = str(first["ctx"]["discriminator"]).strip("'")
         return problem(422, "invalid_request", f"{field}: choose from {', '.join(names)}", field=field)
-    inside = place[1:] if first["type"] != "json_invalid" else []
-    if inside and inside[0] in names:  # of a union the place begins with the model's name
+    inside = location[1:] if first["type"] != "json_invalid" else []
+    if inside and inside[0] in names:  # in a union, the location begins with the discriminator
         inside = inside[1:]
-    field = ".".join(inside or place[:1])
+    field = ".".join(inside or location[:1])
     return problem(422, "invalid_request", f"{field}: {first['msg']}", field=field)
 
 
@@ -162,8 +172,8 @@ def _busy(error: Retryable) -> Response[str]:
 
 def _unexpected(error: Exception) -> Response[str]:
     logger.exception("request failed", error_type=type(error).__name__)
-    return problem(500, "internal", "Something failed on our side. Try again.")
+    return problem(500, "internal", "An internal error occurred. Try again.")
 
 
 def _no_route(error: NotFoundError) -> Response[str]:
-    return problem(404, "not_found", "There is nothing at this path; see /openapi.json.")
+    return problem(404, "not_found", "There is no such path; see /openapi.json.")

@@ -1,4 +1,4 @@
-"""Identifiers: a prefix and a ULID (https://github.com/ulid/spec), sortable by the millisecond they were made."""
+"""Ids: a prefix and a ULID (https://github.com/ulid/spec). They sort by time in milliseconds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _ULID = "[0-9A-HJKMNP-TV-Z]{26}"
 
 
 def new(prefix: str) -> str:
-    """A fresh id such as `job_01JDX…`. It has no dot, which Standard Webhooks forbids in a message id."""
+    """A new id such as `job_01JDX…`. It has no dot, because Standard Webhooks forbids dots in message ids."""
     return f"{prefix}_{ULID()}"
 
 
 def floor(prefix: str, seconds: float) -> str:
-    """What sorts before every id made at this moment (epoch seconds) or later, and after all earlier ones."""
-    milliseconds = int(round(seconds * 1000, 3))  # a float has 0.567 s as a little less
+    """The lowest possible id of this moment (epoch seconds): it sorts after all earlier ids."""
+    milliseconds = int(round(seconds * 1000, 3))  # 0.567 as a float is a little less
     return f"{prefix}_{ULID(milliseconds.to_bytes(6, 'big') + bytes(10))}"
 
 
@@ -26,5 +26,5 @@ def is_id(prefix: str, text: str) -> bool:
 
 
 def ulid_of(identifier: str) -> str:
-    """The sortable part of an id."""
+    """The ULID of an id, without the prefix."""
     return identifier.rpartition("_")[2]

@@ -1,4 +1,4 @@
-"""The one logger. Ids, sizes and codes are logged; texts, prompts, payloads and secrets never."""
+"""The logger. Log ids, sizes and codes. Never log texts, prompts, payloads or secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Task of a state machine: a function that does one stage of a job."""
+"""Tasks of a state machine: functions that do one stage of a job."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from core.jobs.attempt import Context, attempt_of
 from core.jobs.job import Job
 from core.jobs.kind import Kind, Work
 from core.jobs.machine import begin
-from core.jobs.results import keep_large
+from core.jobs.results import store_if_large
 from core.jobs.store import JobStore
 
 
 def task(kind: Kind, stage: str, work: Work) -> Callable[[Mapping[str, Any], Context], dict[str, Any]]:
-    """The handler of a Task: it begins the stage, does the work, and returns the result.
+    """The handler of a Task: it begins the stage, does the work and returns the result.
 
-    The Task is given `job_id` and `execution`. A result that is too large for a state's output is stored, and the
-    handler returns `{"result_key": …}`.
+    The input of the Task is `job_id` and `execution`. If a result is too large for a state's output, it is stored,
+    and the handler returns `{"result_key": …}`.
     """
 
     @aws_errors.raises_unavailable
     def handler(event: Mapping[str, Any], context: Context) -> dict[str, Any]:
         jobs, blobs = dependencies.jobs, dependencies.blobs
         job = jobs.apply(event["job_id"], begin(kind, stage=stage, lease=event["execution"]))
-        with _leaving_nothing(jobs, blobs, job):
+        with _clean_up_if_ended(jobs, blobs, job):
             result = work(attempt_of(kind, jobs, blobs, job, lease=event["execution"], context=context))
-        key = keep_large(blobs, job, result)
+        key = store_if_large(blobs, job, result)
         return dict(result) if key is None else {"result_key": key}
 
     return handler
 
 
 @contextmanager
-def _leaving_nothing(jobs: JobStore, blobs: Blobs, job: Job) -> Iterator[None]:
-    """Raise JobClosed if the job has ended meanwhile, and remove what was written after its clean-up."""
+def _clean_up_if_ended(jobs: JobStore, blobs: Blobs, job: Job) -> Iterator[None]:
+    """Raise JobClosed if the job has ended meanwhile, and delete files that were written after its clean-up."""
     try:
         yield
         _require_open(jobs.get(job.job_id))

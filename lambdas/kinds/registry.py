@@ -1,4 +1,4 @@
-"""The registry: every kind of job that there is, by its name. A new one takes two lines here."""
+"""The registry: all kinds of jobs by name. To add a kind, import it and add it to ALL."""
 
 from core.jobs import Kind
 from kinds.document.kind import DOCUMENT

@@ -60,7 +60,7 @@ class LiveApi(Construct):
                 self._storage,
                 filters=[
                     _job_items("event", ["INSERT"]),
-                    _job_items("subscription", ["INSERT", "MODIFY"], state="asked"),
+                    _job_items("subscription", ["INSERT", "MODIFY"], state="requested"),
                 ],
                 retry_attempts=10,
                 max_record_age=Duration.minutes(10),

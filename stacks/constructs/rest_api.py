@@ -27,7 +27,7 @@ GATEWAY_PROBLEMS = {
     "ACCESS_DENIED": (403, "forbidden", "This key may not make this call."),
     "THROTTLED": (429, "throttled", "Too many requests. Wait a second, then try again more slowly."),
     "REQUEST_TOO_LARGE": (413, "payload_too_large", "Send what is large through POST /uploads instead."),
-    "MISSING_AUTHENTICATION_TOKEN": (404, "not_found", "There is nothing at this path; see /openapi.json."),
+    "MISSING_AUTHENTICATION_TOKEN": (404, "not_found", "There is no such path; see /openapi.json."),
     "INTEGRATION_TIMEOUT": (504, "timeout", "The answer took too long. Try again."),
 }
 
@@ -88,7 +88,7 @@ class RestApi(Construct):
         # no $context.error.message: it may quote the request, a token or broken JSON included
         refused = "The request was refused. Check its method, path and headers; see /openapi.json."
         self._gateway_response(config, "DEFAULT_4XX", None, "bad_request", refused)
-        self._gateway_response(config, "DEFAULT_5XX", None, "internal", "Something failed on our side. Try again.")
+        self._gateway_response(config, "DEFAULT_5XX", None, "internal", "An internal error occurred. Try again.")
 
     def _gateway_response(self, config: Config, name: str, status: int | None, problem: str, detail: str) -> None:
         body = {"type": f"urn:recado:problem:{problem}", "title": problem.replace("_", " "), "detail": detail}

@@ -39,6 +39,7 @@ class DocumentConstruct(KindConstruct):
                 "ChunkDocument",
                 "kinds/document/chunk_document",
                 timeout=Duration.minutes(5),
+                layers=("chunking",),
                 environment={
                     "CHUNK_SIZE": str(config.chunk_size),
                     "CHUNK_OVERLAP": str(config.chunk_overlap),

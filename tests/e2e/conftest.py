@@ -91,7 +91,7 @@ def know_jobs_as_short(client: Recado, store: JobStore) -> None:
     """From now on Retry-After is a few seconds for this owner's jobs, not thirty: it has had some."""
     job = client.wait(client.submit(text="Warming up."), timeout=60)
     for _ in range(LEAST_SAMPLES):
-        store.record_duration(store.get(job.job_id))
+        store.durations.record(store.get(job.job_id))
 
 
 def wait_for(what: Callable[[], Any], *, seconds: float = 90) -> Any:

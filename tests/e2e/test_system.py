@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from bench import end_to_end
 from local import corpus, deploy
 from local.api import Api, ApiError
 from local.receiver import Received, is_genuine, listening, tampered
@@ -99,6 +100,17 @@ def test_twenty_parallel_posts_with_one_key_make_one_job(api: Api) -> None:
     assert Counter(event["event"] for event in log(api, job_id))["document.uploaded"] == 1
 
 
+def test_the_bench_tells_the_functions_apart(api: Api, system: System, capsys: pytest.CaptureFixture[str]) -> None:
+    """bench/end_to_end.py finds each function's processes, by its path."""
+
+    def index() -> None:
+        ended(api, api.post("/jobs", document(NOTE))["job_id"])
+
+    end_to_end.report(system.engine, "one job", index)
+    shown = capsys.readouterr().out
+    assert {"engine", "rest/api", "kinds/document/chunk_document"} <= set(shown.split())
+
+
 def test_killed_embedding_workers_lose_nothing(api: Api, system: System) -> None:
     """SIGKILL amid the batches: the messages come again, and each chunk has its vector once."""
     sqs = system.client("sqs")
@@ -109,7 +121,7 @@ def test_killed_embedding_workers_lose_nothing(api: Api, system: System) -> None
     accepted = api.post("/jobs", document(text, document_id="long"))
     job_id = accepted["job_id"]
     wait_for(lambda: (api.get(f"/jobs/{job_id}/status")["progress"] or {}).get("done"))
-    assert kill_workers(system, "worker")
+    assert kill_workers(system, "jobs.worker")
     job = ended(api, job_id, seconds=150)
     assert job["status"] == "completed", job
     assert Counter(event["event"] for event in log(api, job_id))["document.indexed"] == 1

@@ -213,7 +213,7 @@ def comes_up(api: Api, system: System, hook: Mapping[str, Any], server: Site) ->
     assert server.visits == []
     server.open()
     long_ago = "2000-01-01T00:00:00.000Z"  # instead of the minute's pause before the first probe
-    rewrite(system, f"HEALTH#scenario#{hook['webhook_id']}", "HEALTH", look_at=long_ago, gsi2sk=long_ago)
+    rewrite(system, f"HEALTH#scenario#{hook['webhook_id']}", "HEALTH", next_check_at=long_ago, gsi2sk=long_ago)
 
     def drained() -> bool:
         wake(system)
@@ -571,7 +571,7 @@ def test_killed_sender_loses_nothing(api: Api, system: System) -> None:
     with site(react) as server, endpoint(api, server.url, events=["document.*"]) as hook:
         jobs = [api.post("/jobs", document(NOTE))["job_id"] for _ in range(2)]
         wait_for(lambda: held)
-        assert kill_workers(system, "sender")
+        assert kill_workers(system, "webhooks.sender")
         in_hand = deliveries(api, hook, status="sending")
         for delivery in in_hand:  # else the dead sender's claim holds for two minutes
             rewrite(system, f"DELIVERY#{delivery['delivery_id']}", "META", lease_until="0")

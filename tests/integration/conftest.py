@@ -35,7 +35,7 @@ def knob(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def unswept(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_reaper(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """No sweep every minute: hours pass faster."""
     for rule in cloud.bus.rules:
         if rule.every:

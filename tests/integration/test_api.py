@@ -218,7 +218,7 @@ class TestWebhookSecret:
         secret = post(service, body(webhook_url=HOOK)).json()["webhook_secret"]
         (endpoint,) = stored(service.cloud, "endpoint")
         (key,) = endpoint["keys"]
-        assert secret.encode() not in bytes(key["sealed"])
+        assert secret.encode() not in bytes(key["encrypted"])
         assert secret.removeprefix("whsec_") not in repr(service.cloud.table("Jobs").scan()["Items"])
         (call,) = [call for call in service.cloud.calls.log if call.operation == "Encrypt"]
         assert call.params["EncryptionContext"] == {"owner": "ana", "endpoint": "default"}
@@ -492,13 +492,13 @@ def requests(service: Service) -> dict[str, Callable[[], Response]]:
     return {
         "api submit": lambda: post(service, body(webhook_url=HOOK), key="k"),
         "api get": lambda: service.call("GET", f"/jobs/{job_id}"),
-        "wait events": lambda: service.call("GET", f"/jobs/{job_id}/events"),
+        "long_poll events": lambda: service.call("GET", f"/jobs/{job_id}/events"),
         "api list": lambda: service.call("GET", "/jobs"),
         "api cancel": lambda: service.call("POST", f"/jobs/{ended}/cancel"),
         "api retry": lambda: service.call("POST", f"/jobs/{ended}/retry"),
         "api document": lambda: service.call("GET", "/documents/d"),
         "api delete": lambda: service.call("DELETE", "/documents/d"),
-        "wait status": lambda: service.call("GET", f"/jobs/{job_id}/status"),
+        "long_poll status": lambda: service.call("GET", f"/jobs/{job_id}/status"),
         "search find": lambda: service.call("POST", "/search", json={"query": "first"}),
     }
 

@@ -1,4 +1,4 @@
-"""Cancelling, at any moment: the job is canceled or it had completed, and nothing of it is left."""
+"""Canceling at any time: the job is canceled or had completed, and no files are left."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def small_chunks(knob: Knob) -> None:
     knob("ChunkDocument", CHUNK_SIZE=40, CHUNK_OVERLAP=0)
 
 
-class TestAtAnyMoment:
+class TestAtAnyTime:
     @pytest.mark.parametrize("worker", WORKERS)
-    def test_with_the_clean_up_at_once(self, service: Service, worker: str) -> None:
-        """Canceled and cleaned up between two calls of a worker, which goes on unknowing, a job leaves nothing."""
+    def test_immediate_clean_up(self, service: Service, worker: str) -> None:
+        """A job that is canceled and cleaned up between two calls of a worker leaves nothing."""
         for moment in each_moment(service, worker):
             job_id = service.submit(TEXT)
             answers = moment(partial(canceled_and_cleaned_up, service, job_id))
@@ -34,8 +34,8 @@ class TestAtAnyMoment:
             assert_right(service, job_id, answers)
 
     @pytest.mark.parametrize("worker", ["validate_document", "finish_job"])
-    def test_with_the_clean_up_afterwards(self, service: Service, worker: str) -> None:
-        """Canceled between two calls of a worker, a job is canceled, and its clean-up finds all that it wrote."""
+    def test_later_clean_up(self, service: Service, worker: str) -> None:
+        """A job that is canceled between two calls of a worker is canceled, and its clean-up deletes all files."""
         for moment in each_moment(service, worker):
             job_id = service.submit(TEXT)
             answers = moment(partial(service.cancel, job_id))
@@ -43,8 +43,8 @@ class TestAtAnyMoment:
             assert_right(service, job_id, answers)
 
     @pytest.mark.parametrize("call", ["InvokeModel", "PutObject"])
-    def test_with_a_worker_that_dies(self, service: Service, call: str) -> None:
-        """What a worker wrote after the clean-up, before it died, is removed when its message comes again."""
+    def test_killed_worker(self, service: Service, call: str) -> None:
+        """What a killed worker wrote after the clean-up is deleted when its message is received again."""
         job_id = service.submit(TEXT)
         canceled = service.cloud.on(
             "*", call, lambda _: canceled_and_cleaned_up(service, job_id), function="worker"
@@ -52,12 +52,12 @@ class TestAtAnyMoment:
         service.cloud.fail("*", call, Killed, function="worker", after=True, when=is_numbers)
         service.cloud.settle()
         assert canceled.hits == 1
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.settle(within=3600)
         service.assert_over(job_id, "canceled")
 
-    def test_with_a_model_that_is_gone(self, service: Service) -> None:
-        """What was paid for before the model refused is not kept for a job that is no more."""
+    def test_failing_model(self, service: Service) -> None:
+        """Vectors of a canceled job from before a failure of the model are not kept."""
         job_id = service.submit(TEXT)
 
         def refuse(call: Call) -> BaseException:
@@ -68,14 +68,14 @@ class TestAtAnyMoment:
         service.cloud.fail(
             "bedrock-runtime", "InvokeModel", refuse, when=lambda call: "two" in call.params["body"], times=None
         )
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.settle(within=3600)
         service.assert_over(job_id, "canceled")
 
 
 class TestTheOwner:
-    def test_may_cancel_twice(self, service: Service) -> None:
-        """Cancelling again answers the same, and is logged and announced once."""
+    def test_cancel_twice(self, service: Service) -> None:
+        """Canceling again returns the same, and is logged and published once."""
         job_id = service.submit(TEXT)
         first, second = service.cancel(job_id), service.cancel(job_id)
         assert first.status == second.status == 200
@@ -87,8 +87,8 @@ class TestTheOwner:
         assert service.execution_status(job_id) is None
 
     @pytest.mark.parametrize(("text", "status"), [(TEXT, "completed"), (" ", "failed")])
-    def test_may_not_cancel_what_has_ended(self, service: Service, text: str, status: str) -> None:
-        """A job that is over stays as it is: 409."""
+    def test_ended_job(self, service: Service, text: str, status: str) -> None:
+        """Canceling a job that has ended is a 409."""
         job_id = service.submit(text)
         service.cloud.settle(within=60)
         before = service.job(job_id)
@@ -96,15 +96,15 @@ class TestTheOwner:
         assert service.job(job_id) == before
         assert before["status"] == status
 
-    def test_may_not_cancel_what_is_not_theirs(self, service: Service) -> None:
-        """Somebody else's job is 404 and goes on."""
+    def test_job_of_other_owner(self, service: Service) -> None:
+        """Canceling another owner's job is a 404."""
         job_id = service.submit(TEXT)
         assert Service(service.cloud, "bob").cancel(job_id).status == 404
         service.cloud.settle(within=60)
         service.assert_over(job_id, "completed")
 
-    def test_cancels_one_job_of_many(self, service: Service) -> None:
-        """Others, of the same document too, complete; the live version stays."""
+    def test_other_jobs(self, service: Service) -> None:
+        """Other jobs, also of the same document, complete, and the live version stays."""
         jobs = [service.submit(f"{number} {TEXT}", document_id="d") for number in range(3)]
         service.cloud.pause("worker")
         service.cloud.settle()
@@ -115,8 +115,8 @@ class TestTheOwner:
         assert service.documents()["d"]["job_id"] == jobs[1]
         assert set(service.vectors()) == {jobs[1][4:]}
 
-    def test_may_run_it_again(self, service: Service) -> None:
-        """A canceled job is retried as a new one."""
+    def test_retry(self, service: Service) -> None:
+        """A canceled job can be retried as a new one."""
         job_id = service.submit(TEXT)
         service.cancel(job_id)
         service.cloud.settle(within=60)
@@ -127,9 +127,8 @@ class TestTheOwner:
 
 
 def each_moment(service: Service, worker: str) -> Iterator[Callable[[Callable[[], Response]], list[Response]]]:
-    """Ways to act: before each AWS call of the worker's run that makes most of them, and after the last.
-
-    Each gives a list that will hold what the act answered.
+    """Acts before each AWS call of the worker's run with most calls, and after the last. Each yields a list for
+    the act's responses.
     """
     service.submit(TEXT)
     service.cloud.settle(within=60)
@@ -164,7 +163,7 @@ def is_numbers(call: Call) -> bool:
 
 
 def assert_right(service: Service, job_id: str, answers: list[Response]) -> None:
-    """Canceled if the owner was told so, else completed before; and found by nobody, or by all."""
+    """The job is canceled if the owner was told so, else completed; the document is found accordingly."""
     (answer,) = answers
     if answer.status == 409:
         service.assert_over(job_id, "completed")

@@ -1,4 +1,4 @@
-"""Documents from POST to search, through the real handlers and the unmodified template."""
+"""Documents from POST to search, with the real handlers and the template."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOSTILE = b"<html>" + b"<div>" * 200_000 + b"x"
 
 
 def pdf(*lines: str, **options: object) -> bytes:
-    """A page in a font for Chinese, as reportlab writes it."""
+    """A page with a Chinese font, made by reportlab."""
     pdfmetrics.registerFont(UnicodeCIDFont("STSong-Light"))
     file = io.BytesIO()
     canvas = Canvas(file, invariant=1, **options)
@@ -42,15 +42,15 @@ def pdf(*lines: str, **options: object) -> bytes:
 
 
 def bomb() -> bytes:
-    """A PDF of a kilobyte whose content unpacks to tens of megabytes."""
+    """A small PDF whose content unpacks to tens of megabytes."""
     content = zlib.compress(zlib.compress(b"q " * 30_000_000, 1), 9)
     packed = pdfs.stream(content, entries=b"/Filter [/FlateDecode /FlateDecode] ")
     return pdfs.write(pdfs.document(pdfs.show("a")) | {5: packed})
 
 
-class TestGoodDocuments:
-    def test_text_of_every_type_is_found_as_it_was_written(self, service: Service) -> None:
-        """Inline text, Markdown and HTML complete, and search gives their own words back, in any script."""
+class TestDocuments:
+    def test_text_types(self, service: Service) -> None:
+        """Plain text, Markdown and HTML complete, and search returns their text in any script."""
         jobs = {kind: service.submit(text, document_id=kind) for kind, text in TEXTS.items()}
         service.cloud.settle(within=60)
         for kind, job_id in jobs.items():
@@ -63,8 +63,8 @@ class TestGoodDocuments:
         (page,) = service.search("naïve", filter={"document_ids": ["text/html"]})
         assert (page["text"], page["heading"]) == ("# Œuvre\n\nnaïve 東京 🗼", "Œuvre")
 
-    def test_an_uploaded_pdf_is_indexed(self, service: Service) -> None:
-        """A PDF that was put at the presigned URL completes, and its pages are found."""
+    def test_pdf(self, service: Service) -> None:
+        """A PDF that was uploaded completes, and its pages are found."""
         job_id = service.submit(s3_key=service.upload(pdf("Contrato número 7", "世界，你好")), document_id="pdf")
         service.cloud.settle(within=60)
         service.assert_over(job_id, "completed")
@@ -72,8 +72,8 @@ class TestGoodDocuments:
         assert hit["text"].splitlines() == ["Contrato número 7", "世界，你好"]
         assert service.documents()["pdf"]["media_type"] == "application/pdf"
 
-    def test_the_job_says_what_became_of_it(self, service: Service) -> None:
-        """A completed job has a result, times in order and its batches counted."""
+    def test_completed_job(self, service: Service) -> None:
+        """A completed job has a result, times in order and its progress."""
         job_id = service.submit("Some words. " * 2000, metadata={"shelf": "3"})
         service.cloud.settle(within=60)
         job = service.job(job_id)
@@ -83,8 +83,8 @@ class TestGoodDocuments:
         assert (job["stage"], job["error"], job["metadata"]) == ("notify", None, {"shelf": "3"})
         assert service.documents()[job_id]["chunks"] == service.vectors()[job_id[4:]] == job["result"]["chunks"]
 
-    def test_events_tell_the_same_story_everywhere(self, service: Service) -> None:
-        """What SNS got is byte for byte the log, in its order, with times that do not go back."""
+    def test_events(self, service: Service) -> None:
+        """The messages of SNS are byte for byte the log, in order, with times that do not decrease."""
         job_id = service.submit("# A\n\nb")
         service.cloud.settle(within=60)
         log = service.events(job_id)
@@ -95,8 +95,8 @@ class TestGoodDocuments:
         assert sorted(bodies) == sorted(item["body"] for item in stored if item.get("entity") == "event")
         assert "".join(bodies).isascii()
 
-    def test_messages_and_state_carry_keys_not_texts(self, service: Service) -> None:
-        """Neither queue, topic, execution nor event holds a word of the document."""
+    def test_no_text_in_messages(self, service: Service) -> None:
+        """No queue, topic, execution or event contains text of the document."""
         job_id = service.submit("a xylophone " * 50)
         service.cloud.settle(within=60)
         carried = [
@@ -105,8 +105,8 @@ class TestGoodDocuments:
         carried.append(service.cloud.execution(job_id).events)
         assert "xylophone" not in json.dumps([*carried, service.events(job_id)], default=str)
 
-    def test_documents_of_others_are_invisible(self, service: Service) -> None:
-        """Search and lists show an owner its own documents, also under the same document id."""
+    def test_owners(self, service: Service) -> None:
+        """Search and lists show the owner's documents only, also with equal ids."""
         other = Service(service.cloud, "bob")
         service.submit("mine", document_id="d")
         other.submit("theirs", document_id="d")
@@ -114,8 +114,8 @@ class TestGoodDocuments:
         assert [hit["text"] for hit in service.search("theirs")] == ["mine"]
         assert [hit["text"] for hit in other.search("theirs")] == ["theirs"]
 
-    def test_a_large_document_stays_within_its_batches(self, service: Service, knob: Knob) -> None:
-        """Three megabytes make at most 400 batches, grown to hold all chunks, and one history of bounded size."""
+    def test_large_document(self, service: Service, knob: Knob) -> None:
+        """Three megabytes make at most 400 batches, and an execution history of limited size."""
         service.cloud.pause("worker")
         text = "Lorem ipsum dolor sit amet. " * 110_000
         job_id = service.submit(s3_key=service.upload(text.encode(), content_type="text/plain"))
@@ -133,7 +133,7 @@ class TestGoodDocuments:
 
 
 def unreadable() -> dict[str, tuple[str | bytes, dict[str, object]]]:
-    """By code: a document that fails with it, and the knobs of validation, where they are not the usual ones."""
+    """Documents that fail, by code, with the settings that they need."""
     page = pdfs.document(pdfs.show("hello"), pdfs.show("world"))
     locked = pdfencrypt.StandardEncryption("user", ownerPassword="owner", strength=128)
     return {
@@ -150,8 +150,8 @@ def unreadable() -> dict[str, tuple[str | bytes, dict[str, object]]]:
 
 class TestUnreadableDocuments:
     @pytest.mark.parametrize("code", sorted(unreadable()))
-    def test_the_job_fails_with_the_code(self, service: Service, knob: Knob, code: str) -> None:
-        """What cannot be read fails its job at `validate` with a code, is announced, and leaves nothing."""
+    def test_codes(self, service: Service, knob: Knob, code: str) -> None:
+        """An unreadable document fails its job at `validate` with a code, and leaves nothing."""
         document, knobs = unreadable()[code]
         knob("ValidateDocument", **knobs)
         inline = isinstance(document, str)
@@ -164,13 +164,13 @@ class TestUnreadableDocuments:
         assert service.cloud.execution(job_id).states[-3:] == ["ValidateDocumentFailed", "NotifyFailure", "Failed"]
 
     def test_every_code_is_covered(self) -> None:
-        """The errors that a document can be at fault for are these, and no others."""
+        """The tests cover all errors for invalid documents."""
         codes = {cls.code for cls in errors.InvalidDocument.__subclasses__()}
         assert codes == {*unreadable(), "not_found"}
 
     @pytest.mark.parametrize("change", ["deleted", "replaced"])
-    def test_a_source_that_is_gone_is_not_found(self, service: Service, change: str) -> None:
-        """A file that was removed or exchanged after the job was submitted is not what was submitted."""
+    def test_missing_source(self, service: Service, change: str) -> None:
+        """A file that was deleted or replaced after the submission fails with `not_found`."""
         key = service.upload(b"text", content_type="text/plain")
         job_id = service.submit(s3_key=key)
         s3, place = service.cloud.client("s3"), {"Bucket": service.cloud.bucket("Data"), "Key": key}
@@ -178,8 +178,8 @@ class TestUnreadableDocuments:
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "not_found", "validate")
 
-    def test_a_file_that_grew_is_too_large(self, service: Service, knob: Knob) -> None:
-        """The limit on bytes holds where the file is read, too, and no more than that is read."""
+    def test_file_that_grew(self, service: Service, knob: Knob) -> None:
+        """The limit on bytes is checked when the file is read, and no more than the limit is read."""
         knob("ValidateDocument", MAX_UPLOAD_BYTES=8)
         job_id = service.submit("123456789")
         service.cloud.settle(within=60)
@@ -187,8 +187,8 @@ class TestUnreadableDocuments:
         (read,) = [call for call in service.cloud.calls.of("validate_document") if call.operation == "GetObject"]
         assert read.params["Range"] == "bytes=0-8"
 
-    def test_one_hostile_page_fails_its_own_job(self, service: Service, knob: Knob) -> None:
-        """While one document breaks the reader, those beside it complete."""
+    def test_hostile_document(self, service: Service, knob: Knob) -> None:
+        """While one document breaks the parser, others complete."""
         knob("ValidateDocument", PARSE_MEMORY_MB=128)
         keys = [service.upload(data) for data in (pdf("before"), bomb(), pdf("after"))]
         before, hostile, after = (service.submit(s3_key=key) for key in keys)
@@ -197,11 +197,11 @@ class TestUnreadableDocuments:
         service.assert_over(hostile, "failed", "too_complex", "validate")
         service.assert_over(after, "completed")
 
-    def test_what_failed_can_be_retried(self, service: Service) -> None:
-        """A retry is a new job of the same input that names the old one, which stays as it was."""
+    def test_retry(self, service: Service) -> None:
+        """A retry is a new job with the same input that names the old one, which does not change."""
         refusal = service.cloud.fail("bedrock-runtime", "InvokeModel", "ValidationException", times=None)
         failed = service.submit("text", document_id="d")
-        with service.resting_sweep(), refusal:
+        with service.paused_reaper(), refusal:
             service.cloud.settle(within=3600)
         service.assert_over(failed, "failed", "internal", "embed")
         answer = service.call("POST", f"/jobs/{failed}/retry")
@@ -212,8 +212,8 @@ class TestUnreadableDocuments:
         assert (service.job(again)["retry_of"], service.job(again)["document_id"]) == (failed, "d")
         service.assert_over(failed, "failed", "internal", "embed")
 
-    def test_what_completed_cannot_be_retried(self, service: Service) -> None:
-        """Nor can what still runs: 409, and no job is made."""
+    def test_no_retry(self, service: Service) -> None:
+        """Retrying a completed or running job is a 409."""
         job_id = service.submit()
         assert service.call("POST", f"/jobs/{job_id}/retry").status == 409
         service.cloud.settle(within=60)
@@ -222,8 +222,8 @@ class TestUnreadableDocuments:
 
 
 class TestVersions:
-    def test_a_later_job_replaces_the_document(self, service: Service) -> None:
-        """Search shows the live version only, and the vectors of the one before are removed."""
+    def test_replacement(self, service: Service) -> None:
+        """Search finds the live version only, and the vectors of the one before are deleted."""
         first = service.submit("old words", document_id="d")
         service.cloud.settle(within=60)
         second = service.submit("new words", document_id="d")
@@ -234,16 +234,16 @@ class TestVersions:
         assert set(service.vectors()) == {second[4:]}
 
     @pytest.mark.parametrize("held", ["validate_document", "store_vectors", "finish_job"])
-    def test_the_newer_version_wins_whoever_finishes_first(self, service: Service, held: str) -> None:
-        """An older job that comes late, wherever it was held up, fails as superseded and leaves nothing."""
+    def test_older_job_finishes_last(self, service: Service, held: str) -> None:
+        """An older job that finishes later fails as superseded and leaves nothing."""
         older = service.submit("old words", document_id="d")
-        newer = held_up(service, older, held, lambda: service.submit("new words", document_id="d"))
+        newer = before_last_step(service, older, held, lambda: service.submit("new words", document_id="d"))
         service.assert_over(newer, "completed")
         service.assert_over(older, "failed", "superseded")
         assert [hit["text"] for hit in service.search("old words")] == ["new words"]
 
-    def test_two_jobs_side_by_side(self, service: Service) -> None:
-        """Run at once, the newer is live in the end, and the older completed before it or was superseded."""
+    def test_concurrent_jobs(self, service: Service) -> None:
+        """Of two concurrent jobs, the newer is live at the end. The older completed before or was superseded."""
         older, newer = (service.submit(f"{age} words", document_id="d") for age in ("old", "new"))
         service.cloud.settle(within=60)
         service.assert_over(newer, "completed")
@@ -252,8 +252,8 @@ class TestVersions:
         service.assert_over(older, older_job["status"], (older_job.get("error") or {}).get("code"))
         assert set(service.vectors()) == {newer[4:]}
 
-    def test_a_version_that_is_being_made_is_not_found(self, service: Service) -> None:
-        """Until the newer version is whole, search shows the old one."""
+    def test_version_in_progress(self, service: Service) -> None:
+        """Until the newer version is complete, search finds the old one."""
         service.submit("old words", document_id="d")
         service.cloud.settle(within=60)
         service.submit("new words " * 300, document_id="d")
@@ -268,8 +268,8 @@ class TestVersions:
         assert seen == ["old words"]
         assert "new words" in service.search("new words", top_k=1)[0]["text"]
 
-    def test_a_failed_version_leaves_the_old_one(self, service: Service, knob: Knob) -> None:
-        """A newer document that cannot be read changes nothing for those who search."""
+    def test_failed_version(self, service: Service, knob: Knob) -> None:
+        """A newer document that cannot be read changes nothing for searches."""
         service.submit("old words", document_id="d")
         service.cloud.settle(within=60)
         newer = service.submit(" ", document_id="d")
@@ -279,8 +279,8 @@ class TestVersions:
 
 
 class TestDeletion:
-    def test_a_deleted_document_is_gone(self, service: Service) -> None:
-        """It is found no more at once, and its vectors are removed soon after."""
+    def test_delete(self, service: Service) -> None:
+        """A deleted document is not found at once, and its vectors are deleted soon."""
         job_id = service.submit("text", document_id="a b/ñ")
         service.cloud.settle(within=60)
         assert service.call("DELETE", "/documents/a%20b%2F%C3%B1").status == 204
@@ -291,18 +291,18 @@ class TestDeletion:
         assert service.call("DELETE", "/documents/a%20b%2F%C3%B1").status == 204  # again is the same as once
 
     @pytest.mark.parametrize("held", ["worker", "store_vectors"])
-    def test_a_job_under_way_does_not_bring_it_back(self, service: Service, held: str) -> None:
-        """A job that was submitted before the deletion fails, however far it had come."""
+    def test_job_before_the_deletion(self, service: Service, held: str) -> None:
+        """A job that was submitted before the deletion fails, in any stage."""
         first = service.submit("old words", document_id="d")
         service.cloud.settle(within=60)
         second = service.submit("new words", document_id="d")
-        held_up(service, second, held, lambda: service.call("DELETE", "/documents/d"))
+        before_last_step(service, second, held, lambda: service.call("DELETE", "/documents/d"))
         service.assert_over(first, "completed")
         service.assert_over(second, "failed", "superseded")
         assert (service.documents(), dict(service.vectors())) == ({}, {})
 
-    def test_a_job_after_the_deletion_makes_it_anew(self, service: Service) -> None:
-        """The name is free again for what is submitted later."""
+    def test_job_after_the_deletion(self, service: Service) -> None:
+        """A later job can use the name again."""
         service.submit("old words", document_id="d")
         service.cloud.settle(within=60)
         service.call("DELETE", "/documents/d")
@@ -312,8 +312,8 @@ class TestDeletion:
         assert [hit["text"] for hit in service.search("words")] == ["new words"]
 
 
-def held_up(service: Service, job_id: str, where: str, meanwhile: Callable[[], object]) -> str:
-    """Do `meanwhile`, and all that follows from it, just before this function's last step for this job."""
+def before_last_step(service: Service, job_id: str, where: str, meanwhile: Callable[[], object]) -> str:
+    """Calls `meanwhile` just before this function's last step for this job."""
     found: list[object] = []
 
     def action(call: object) -> None:

@@ -1,4 +1,4 @@
-"""Endpoints over the whole path: from an event to what a receiver gets, and what its owner can see and mend."""
+"""Endpoints from the event to the receiver, and what their owners can see and do."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from tests.support.webhooks import (
     deliveries,
     delivery,
     endpoint,
+    get_delivery,
+    get_endpoint,
     health,
-    listed,
-    look,
+    list_deliveries,
     nth,
-    shown,
     statuses,
     stored_endpoint,
 )
@@ -49,8 +49,8 @@ OTHER = "https://other.example.org/hook"
 Knob = Callable[..., None]
 
 
-def heard(receiver: Receiver, url: str = HOOK) -> list[str]:
-    """The names of the events that came to a URL, in order."""
+def event_names(receiver: Receiver, url: str = HOOK) -> list[str]:
+    """The names of the events that a URL got, in order."""
     return [json.loads(received.body)["event"] for received in receiver.requests if received.url == url]
 
 
@@ -59,7 +59,7 @@ def at(receiver: Receiver, url: str) -> list[Received]:
 
 
 def answering(**by_host: Answer | Callable[[Received], Answer]) -> Callable[[Received], Answer]:
-    """A reaction by the first label of the host; 200 from all others."""
+    """A reaction by the first label of the host; 200 for all others."""
 
     def react(received: Received) -> Answer:
         answer = by_host.get(received.url.removeprefix("https://").partition(".")[0], 200)
@@ -96,15 +96,15 @@ class TestWhatIsWanted:
     def test_patterns_choose(
         self, service: Service, receiver: Receiver, patterns: list[str], expected: list[str]
     ) -> None:
-        """An endpoint hears of the events that its patterns name, each once, though several match."""
+        """An endpoint gets the events that its patterns cover, each once."""
         endpoint(service, events=patterns)
         canceled(service)
         service.cloud.settle()
-        assert sorted(heard(receiver)) == sorted(expected)
+        assert sorted(event_names(receiver)) == sorted(expected)
         assert len(deliveries(service.cloud)) == len(expected)
 
-    def test_a_whole_document_is_heard(self, service: Service, receiver: Receiver) -> None:
-        """From upload to index, every step is delivered, with the bytes of the log."""
+    def test_all_events_of_a_document(self, service: Service, receiver: Receiver) -> None:
+        """All events of a document are sent with the bytes of the log."""
         endpoint(service, events=["*"])
         job_id = service.submit("¿ñ? 🎉")
         service.cloud.settle(within=60)
@@ -126,14 +126,14 @@ class TestWhatIsWanted:
     def test_filters_choose(
         self, service: Service, receiver: Receiver, wanted: dict[str, Any], passes: bool
     ) -> None:
-        """What does not pass the filter makes no delivery."""
+        """An event that does not match the filter creates no delivery."""
         endpoint(service, filter=wanted)
         canceled(service, document_id="a-1")
         service.cloud.settle()
         assert len(receiver.requests) == len(deliveries(service.cloud)) == passes
 
     def test_every_endpoint_gets_its_own(self, service: Service, receiver: Receiver) -> None:
-        """Endpoints and the job's own URL have deliveries of their own, signed with secrets of their own."""
+        """Endpoints and the job's own URL have their own deliveries and secrets."""
         made = [endpoint(service, f"https://{name}.example.com/") for name in "abc"]
         canceled(service, webhook_url=HOOK)
         service.cloud.settle()
@@ -146,7 +146,7 @@ class TestWhatIsWanted:
                 verify(at(receiver, HOOK)[0], one["secret"])
 
     def test_more_endpoints_than_a_transaction_has_actions(self, service: Service, receiver: Receiver) -> None:
-        """All of 101 endpoints hear of one event."""
+        """All of 101 endpoints get one event."""
         endpoint(service)
         table = service.cloud.table("Jobs")
         (row,) = [item for item in table.scan()["Items"] if item["sk"].startswith("ENDPOINT#")]
@@ -161,7 +161,7 @@ class TestWhatIsWanted:
         assert len(service.cloud.queue("Webhooks/Queue")) == len(deliveries(service.cloud)) == 101
 
     def test_an_edit_holds_from_the_next_attempt(self, service: Service, receiver: Receiver) -> None:
-        """A new URL and new headers are used by what waits; the body stays as it was made."""
+        """A new URL and headers apply to the next attempt; the body stays the same."""
         receiver.answers = [500]
         webhook_id = endpoint(service)["webhook_id"]
         canceled(service)
@@ -173,8 +173,8 @@ class TestWhatIsWanted:
         assert first.body == second.body
         assert second.headers["X-Key"] == "2"
 
-    def test_nobody_elses_events_come(self, service: Service, receiver: Receiver) -> None:
-        """An owner's endpoint hears nothing of another's documents, however wide its pattern."""
+    def test_no_events_of_other_owners(self, service: Service, receiver: Receiver) -> None:
+        """An endpoint gets no events of other owners."""
         bob = Service(service.cloud, "bob")
         endpoint(service, events=["*"])
         endpoint(bob, OTHER, events=["*"])
@@ -197,14 +197,14 @@ class TestFormats:
         return event, received
 
     def test_recado(self, service: Service, receiver: Receiver) -> None:
-        """The event as it was logged, byte for byte."""
+        """The format `recado` is the logged event, byte for byte."""
         event, received = self.receive(service, receiver, "recado")
         assert json.loads(received.body) == event
         assert service.row(f"JOB#{event['job_id']}", "EVENT#000002")["body"].encode() == received.body
         assert received.headers["Content-Type"] == "application/json"
 
     def test_cloudevents(self, service: Service, receiver: Receiver) -> None:
-        """CloudEvents 1.0 in structured mode, with the event as its data."""
+        """The format `cloudevents` is CloudEvents 1.0 in structured mode."""
         event, received = self.receive(service, receiver, "cloudevents")
         sent = json.loads(received.body)
         assert received.headers["Content-Type"] == "application/cloudevents+json"
@@ -212,19 +212,19 @@ class TestFormats:
         assert (sent["type"], sent["subject"]) == ("recado.document.canceled", event["job_id"])
 
     def test_slack(self, service: Service, receiver: Receiver) -> None:
-        """One line for people, in which nothing of a caller's is markup."""
+        """The format `slack` is one line without markup of the caller."""
         _, received = self.receive(service, receiver, "slack")
         assert json.loads(received.body)["text"] == "document.canceled · día &lt;&amp;&gt; 🎉"
 
     def test_thin(self, service: Service, receiver: Receiver) -> None:
-        """Ids only."""
+        """The format `thin` has only ids."""
         event, received = self.receive(service, receiver, "thin")
         names = ("event", "event_id", "job_id", "sequence", "timestamp")
         assert json.loads(received.body) == {name: event[name] for name in names}
 
     @pytest.mark.parametrize("format", ["recado", "cloudevents", "slack", "thin"])
     def test_the_same_bytes_each_time(self, service: Service, receiver: Receiver, format: str) -> None:
-        """Whatever the format becomes meanwhile, retries send what was stored first."""
+        """Retries send the stored bytes after a change of the format."""
         receiver.answers = [500, 500]
         made = endpoint(service, format=format)
         canceled(service)
@@ -238,23 +238,23 @@ class TestFormats:
 
 class TestHeaders:
     def test_own_headers_are_sent_and_never_shown(self, service: Service, receiver: Receiver) -> None:
-        """Their values reach the receiver and nobody else: no view, no log of attempts, no table."""
+        """The values of custom headers are sent, and are in no view, attempt or table."""
         made = endpoint(service, headers={"Authorization": "Bearer hush-1", "X-Team": "hush-2"})
         canceled(service)
         service.cloud.settle()
         (received,) = receiver.requests
         assert received.headers["Authorization"] == "Bearer hush-1"
         assert received.headers["X-Team"] == "hush-2"
-        (attempt,) = shown(service, delivery(service.cloud).delivery_id)["attempts"]
+        (attempt,) = get_delivery(service, delivery(service.cloud).delivery_id)["attempts"]
         assert attempt["request_headers"]["authorization"] == "…"
         assert attempt["request_headers"]["webhook-signature"] == received.headers["webhook-signature"]
-        seen = json.dumps([made, look(service, made["webhook_id"]), attempt])
+        seen = json.dumps([made, get_endpoint(service, made["webhook_id"]), attempt])
         stored = str(service.cloud.table("Jobs").scan()) + str(service.cloud.table("Deliveries").scan())
         assert "hush" not in seen
         assert "hush" not in stored
 
     def test_they_never_replace_ours(self, service: Service, receiver: Receiver) -> None:
-        """A header that would pass for part of the signature is refused when the endpoint is made."""
+        """A header that looks like part of the signature is refused."""
         for name in ("webhook-signature", "Webhook_Id", "X-Signature", "Content-Type", "Host"):
             body = {"url": HOOK, "events": ["*"], "headers": {name: "x"}}
             assert_problem(service.call("POST", "/webhooks", json=body), 422, "invalid_request")
@@ -262,13 +262,13 @@ class TestHeaders:
 
 class TestRotation:
     def test_both_sign_during_the_grace(self, service: Service, receiver: Receiver) -> None:
-        """Old and new secret verify until the old one expires, exactly then; the new one signs first."""
+        """During the grace period both secrets verify, and the new one signs first."""
         made = endpoint(service)
         old, webhook_id = made["secret"], made["webhook_id"]
         service.cloud.clock.advance_to(int(service.cloud.clock.time) + 1)
         new = rotate(service, webhook_id, grace_seconds=3600)
         assert new
-        assert len(look(service, webhook_id)["old_secrets"]) == 1
+        assert len(get_endpoint(service, webhook_id)["old_secrets"]) == 1
         (expiry,) = [key.expires_at for key in stored_endpoint(service.cloud, "ana", webhook_id).keys[1:]]
         assert expiry
         canceled(service)
@@ -281,7 +281,7 @@ class TestRotation:
         assert received.headers["webhook-signature"].split()[0] in signed_by(new, received)
 
     def test_the_expiry_is_exact(self, service: Service, receiver: Receiver) -> None:
-        """An attempt just before it has two signatures, one just after has one."""
+        """Just before the expiry there are two signatures, at it one."""
         webhook_id = endpoint(service)["webhook_id"]
         rotate(service, webhook_id, grace_seconds=100)
         (expiry,) = [key.expires_at for key in stored_endpoint(service.cloud, "ana", webhook_id).keys[1:]]
@@ -297,10 +297,10 @@ class TestRotation:
         counts = [len(received.headers["webhook-signature"].split()) for received in receiver.requests]
         assert counts == [2, 1]
         assert ["X-Signature-Previous" in received.headers for received in receiver.requests] == [True, False]
-        assert look(service, webhook_id)["old_secrets"] == []
+        assert get_endpoint(service, webhook_id)["old_secrets"] == []
 
     def test_without_grace_the_old_one_is_gone(self, service: Service, receiver: Receiver) -> None:
-        """`grace_seconds: 0` is for a secret that leaked: also what waits is signed with the new one alone."""
+        """With `grace_seconds: 0` also retries are signed only with the new secret."""
         receiver.answers = [500]
         made = endpoint(service)
         canceled(service)
@@ -315,7 +315,7 @@ class TestRotation:
             )
 
     def test_own_secrets_sign(self, service: Service, receiver: Receiver) -> None:
-        """A secret that the owner brought, at creation and at rotation, is the one that signs."""
+        """The owner's own secret signs, at creation and after a rotation."""
         first, second = (f"whsec_{b64encode(bytes([byte]) * 24).decode()}" for byte in (1, 2))
         made = endpoint(service, secret=first)
         assert made["secret"] == first
@@ -325,7 +325,7 @@ class TestRotation:
         verify(receiver.requests[0], second)
 
     def test_the_default_secret_is_rotated_like_any_other(self, service: Service, receiver: Receiver) -> None:
-        """What a job's own URL gets is signed with old and new."""
+        """A job's own URL gets both signatures during a rotation."""
         old = rotate(service, "default")
         new = rotate(service, "default")
         assert old
@@ -336,7 +336,7 @@ class TestRotation:
         assert verifies_plainly(receiver.requests[0], old, "X-Signature-Previous")
 
     def test_a_key_is_decrypted_once(self, service: Service, receiver: Receiver) -> None:
-        """A warm sender asks KMS once for each version of an endpoint's secret and headers, with its context."""
+        """A warm sender asks KMS once for each secret and header value."""
         made = endpoint(service, headers={"X-Team": "a"})
         for _ in range(3):
             canceled(service)
@@ -352,9 +352,9 @@ class TestRotation:
         assert len(receiver.requests) == 6
 
     def test_only_the_sender_can_read_it(self, service: Service, receiver: Receiver) -> None:
-        """No other function asks KMS to decrypt an endpoint's secret, whatever is done with it."""
+        """Only the sender decrypts secrets."""
         made = endpoint(service, headers={"X-Team": "a"})
-        look(service, made["webhook_id"])
+        get_endpoint(service, made["webhook_id"])
         rotate(service, made["webhook_id"])
         patch(service, made["webhook_id"], headers={"X-Team": "b"})
         canceled(service)
@@ -393,7 +393,7 @@ class TestEd25519:
         return f"{received.event_id}.{received.headers['webhook-timestamp']}.".encode() + received.body
 
     def test_the_public_key_verifies(self, service: Service, receiver: Receiver) -> None:
-        """Nothing is shared: what signs is not shown, and what is shown verifies the very bytes."""
+        """The public key verifies the exact bytes, and the private key is not shown."""
         made = endpoint(service, signing="ed25519")
         assert "secret" not in made
         canceled(service)
@@ -406,7 +406,7 @@ class TestEd25519:
         assert "X-Signature" not in received.headers
 
     def test_a_rotation_signs_with_both(self, service: Service, receiver: Receiver) -> None:
-        """During the grace there are two signatures and two public keys, in the same order."""
+        """During the grace period there are two signatures and two public keys, in the same order."""
         webhook_id = endpoint(service, signing="ed25519")["webhook_id"]
         assert rotate(service, webhook_id) is None
         canceled(service)
@@ -425,7 +425,7 @@ class TestRateLimit:
     def test_requests_keep_their_distance(
         self, service: Service, receiver: Receiver, rate: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Never closer than the rate allows, nearly as fast as it allows, and without failed attempts."""
+        """Requests are sent at the rate, not faster, and without failed attempts."""
         one_at_a_time(monkeypatch)
         endpoint(service, rate_limit=rate)
         for _ in range(25):
@@ -437,10 +437,10 @@ class TestRateLimit:
         assert times[-1] - times[0] <= 24 / rate + 3
         assert {found.attempts for found in deliveries(service.cloud)} == {1}
 
-    def test_a_sender_that_was_held_up_makes_no_burst(
+    def test_delayed_sender_makes_no_burst(
         self, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Messages that missed their slots together wait for new ones."""
+        """Messages that missed their slots together get new ones."""
         one_at_a_time(monkeypatch)
         endpoint(service, rate_limit=1)
         service.cloud.pause("sender")
@@ -459,7 +459,7 @@ class TestRateLimit:
     def test_more_than_a_queue_can_delay(
         self, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What has no slot within 15 minutes asks again later; all is sent, at the rate."""
+        """Deliveries without a slot within 15 minutes are sent later, at the rate."""
         one_at_a_time(monkeypatch)
         endpoint(service, events=["document.*"], rate_limit=0.1)
         for _ in range(60):
@@ -472,7 +472,7 @@ class TestRateLimit:
         assert_no_leftovers(service.cloud)
 
     def test_others_are_not_slowed(self, service: Service, receiver: Receiver) -> None:
-        """An endpoint that takes one request in ten seconds keeps nobody else waiting."""
+        """A rate limit does not delay other endpoints."""
         endpoint(service, rate_limit=0.1)
         endpoint(service, OTHER)
         start = service.cloud.clock.time
@@ -484,43 +484,42 @@ class TestRateLimit:
 
 
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sleeps of threads that run side by side would add up on the virtual clock."""
+    """With one thread only. Concurrent sleeps would add up on the virtual clock."""
     monkeypatch.setattr("webhooks.sender.handler.BATCH", 1000)
-    monkeypatch.setattr("webhooks.sender.handler.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
-    monkeypatch.setattr("core.aws.batch.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("webhooks.sender.batch.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
 
 
 class TestCircuit:
     def break_down(self, service: Service, receiver: Receiver, *, jobs: int = 12) -> str:
-        """An endpoint whose receiver fails until its circuit is open."""
+        """An endpoint whose receiver has failed until its circuit opened."""
         receiver.always = 503
         webhook_id: str = endpoint(service)["webhook_id"]
         for _ in range(jobs):
             canceled(service)
             service.cloud.settle()
-        assert look(service, webhook_id)["circuit"]["state"] == "open"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "open"
         return webhook_id
 
-    def test_it_opens_after_ten_failures_in_a_row(self, service: Service, receiver: Receiver) -> None:
-        """The eleventh delivery waits, and spends no attempt."""
+    def test_it_opens_after_ten_consecutive_failures(self, service: Service, receiver: Receiver) -> None:
+        """After ten failures the next deliveries wait without an attempt."""
         webhook_id = self.break_down(service, receiver)
         assert len(receiver.requests) == 10
-        counters = look(service, webhook_id)["counters"]
+        counters = get_endpoint(service, webhook_id)["counters"]
         assert (counters["attempts"], counters["consecutive_failures"]) == (10, 10)
         assert [found.attempts for found in deliveries(service.cloud)] == [1] * 10 + [0] * 2
 
     def test_a_success_between_keeps_it_closed(self, service: Service, receiver: Receiver) -> None:
-        """Nine failures and a success, again and again, never open it."""
+        """Nine failures and a success, repeated, do not open it."""
         receiver.react = lambda received: 200 if len(receiver.requests) % 10 == 0 else 500
         webhook_id = endpoint(service)["webhook_id"]
         for _ in range(30):
             canceled(service)
             service.cloud.settle()
-        assert look(service, webhook_id)["circuit"]["state"] == "closed"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "closed"
         assert len(receiver.requests) == 30
 
     def test_probes_grow_rarer(self, service: Service, receiver: Receiver) -> None:
-        """While it fails, only probes are sent: one at a time, after pauses that double up to an hour."""
+        """While it fails, only probes are sent, at intervals that double up to one hour."""
         self.break_down(service, receiver)
         service.let_pass(8 * HOUR)
         probes = [received.at for received in receiver.requests[10:]]
@@ -533,7 +532,7 @@ class TestCircuit:
         assert triggers.count("automatic") == 10
 
     def test_what_was_held_is_sent_after_recovery(self, service: Service, receiver: Receiver) -> None:
-        """The probe that succeeds lets go of everything, and nothing is lost or sent twice."""
+        """After a successful probe all held deliveries are sent, each once."""
         webhook_id = self.break_down(service, receiver, jobs=40)
         receiver.always = 200
         sent = len(receiver.requests)
@@ -543,37 +542,37 @@ class TestCircuit:
         assert statuses(deliveries(service.cloud)) == {"delivered"}
         arrived = [received.event_id for received in receiver.requests[sent:]]
         assert len(arrived) == len(set(arrived)) == 40
-        seen = look(service, webhook_id)
+        seen = get_endpoint(service, webhook_id)
         assert (seen["circuit"]["state"], seen["failing_since"]) == ("closed", None)
         assert seen["counters"]["delivered"] == 40
         assert_no_leftovers(service.cloud)
 
     def test_nothing_is_held_for_ever(self, service: Service, receiver: Receiver) -> None:
-        """A sender that still thinks the circuit is open, after the waker found nothing held, loses nothing."""
+        """A delivery that is held after the retry scheduler found none is still sent."""
         cloud = service.cloud
         webhook_id = self.break_down(service, receiver, jobs=10)
         receiver.always = 200
         cloud.pause("sender")
         canceled(service)
         cloud.settle()
-        look_at = health(cloud, webhook_id).look_at
-        assert look_at
-        cloud.clock.advance_to(datetime.fromisoformat(look_at).timestamp())
+        next_check_at = health(cloud, webhook_id).next_check_at
+        assert next_check_at
+        cloud.clock.advance_to(datetime.fromisoformat(next_check_at).timestamp())
 
-        def look_now(call: Any) -> None:
+        def run_retry_scheduler(call: Any) -> None:
             cloud.invoke("retry_scheduler", {})
-            assert look(service, webhook_id)["circuit"]["state"] == "draining"
+            assert get_endpoint(service, webhook_id)["circuit"]["state"] == "draining"
 
-        cloud.on("dynamodb", "UpdateItem", look_now, function="sender")
+        cloud.on("dynamodb", "UpdateItem", run_retry_scheduler, function="sender")
         cloud.invoke("sender", {"Records": [record(cloud.queue("Webhooks/Queue").bodies[-1])]})
         assert deliveries(cloud)[-1].attempts == 0
         cloud.resume()
         service.let_pass(HOUR)
         assert statuses(deliveries(cloud)) == {"delivered"}
-        assert look(service, webhook_id)["circuit"]["state"] == "closed"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "closed"
 
-    def test_a_circuit_that_proved_nothing_opens_at_once(self, service: Service, receiver: Receiver) -> None:
-        """Where nothing was held to probe with, the next failure opens it again."""
+    def test_half_open(self, service: Service, receiver: Receiver) -> None:
+        """If no delivery was held for a probe, the next failure opens the circuit again."""
         receiver.always = 500
         webhook_id = endpoint(service)["webhook_id"]
         for _ in range(2):
@@ -582,29 +581,29 @@ class TestCircuit:
         for _ in range(300):
             if len(receiver.requests) < 10:
                 service.let_pass(20)
-        assert look(service, webhook_id)["circuit"]["state"] == "open"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "open"
         service.let_pass(140)
-        assert look(service, webhook_id)["circuit"]["state"] == "draining"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "draining"
         service.let_pass(400)
-        assert look(service, webhook_id)["circuit"]["state"] == "closed"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "closed"
         canceled(service)
         service.cloud.settle()
         assert len(receiver.requests) == 11
-        assert look(service, webhook_id)["circuit"]["state"] == "open"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "open"
 
     def test_it_is_of_one_endpoint(self, service: Service, receiver: Receiver) -> None:
-        """Others, and the URLs that jobs name, go on as ever."""
+        """Other endpoints and URLs of jobs are not affected."""
         receiver.react = answering(hooks=500)
         webhook_id = endpoint(service)["webhook_id"]
         endpoint(service, OTHER)
         for _ in range(12):
             canceled(service, webhook_url="https://job.example.com/")
         service.cloud.settle()
-        assert look(service, webhook_id)["circuit"]["state"] == "open"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "open"
         assert len(at(receiver, OTHER)) == len(at(receiver, "https://job.example.com/")) == 12
 
     def test_what_is_held_too_long_fails(self, service: Service, receiver: Receiver, knob: Knob) -> None:
-        """After twice the schedule without a success, what is held ends as failed, saying why."""
+        """Deliveries that are held for longer than twice the schedule fail with a reason."""
         for function in ("Sender", "RetryScheduler"):
             knob(function, WEBHOOK_SCHEDULE_SECONDS=[0, 60, 600, 3600])
         webhook_id = self.break_down(service, receiver, jobs=20)
@@ -615,11 +614,11 @@ class TestCircuit:
         assert statuses(ended) == {"failed"}
         assert [found.reason for found in ended].count("circuit_open") >= 10
         assert {found.attempts for found in ended if found.reason is None} == {4}
-        assert look(service, webhook_id)["enabled"]
+        assert get_endpoint(service, webhook_id)["enabled"]
         assert_no_leftovers(service.cloud)
 
-    def test_enabling_or_moving_lets_go(self, service: Service, receiver: Receiver) -> None:
-        """An owner who mends the URL need not wait for the next probe."""
+    def test_a_new_url_drains_it(self, service: Service, receiver: Receiver) -> None:
+        """After a change of the URL held deliveries do not wait for the next probe."""
         webhook_id = self.break_down(service, receiver, jobs=20)
         service.let_pass(2 * HOUR)
         receiver.react = answering(hooks=503)
@@ -630,7 +629,7 @@ class TestCircuit:
 
 class TestDisabling:
     def test_410_disables_at_once(self, service: Service, receiver: Receiver) -> None:
-        """One answer is enough: the delivery has failed, what waits is discarded, and nothing more is sent."""
+        """After a 410 the delivery has failed, open ones are discarded, and nothing more is sent."""
         gone, waiting = endpoint(service)["webhook_id"], 3
         receiver.always = 500
         for _ in range(waiting):
@@ -639,7 +638,7 @@ class TestDisabling:
         receiver.always = 410
         canceled(service)
         service.cloud.settle()
-        seen = look(service, gone)
+        seen = get_endpoint(service, gone)
         assert (seen["enabled"], seen["disabled_reason"]) == (False, "gone")
         sent = len(receiver.requests)
         canceled(service)
@@ -649,8 +648,8 @@ class TestDisabling:
         assert [each.status for each in found] == ["discarded"] * 3 + ["failed", "discarded"]
         assert {each.reason for each in found if each.status == "discarded"} == {"disabled"}
 
-    def test_it_is_told_once(self, service: Service, receiver: Receiver) -> None:
-        """The owner's other endpoints and error-alerts hear of it once, however many deliveries fail together."""
+    def test_endpoint_disabled_is_sent_once(self, service: Service, receiver: Receiver) -> None:
+        """`endpoint.disabled` goes to the owner's other endpoints and error-alerts once."""
         receiver.react = answering(hooks=410)
         service.cloud.pause("sender")
         gone = endpoint(service, events=["*"])["webhook_id"]
@@ -661,10 +660,10 @@ class TestDisabling:
         service.cloud.settle()
         service.cloud.resume()
         service.cloud.settle(within=HOUR)
-        (told,) = at(receiver, OTHER)
-        event = json.loads(told.body)
+        (received,) = at(receiver, OTHER)
+        event = json.loads(received.body)
         assert (event["event"], event["endpoint_id"], event["reason"]) == ("endpoint.disabled", gone, "gone")
-        assert told.event_id == event["event_id"]
+        assert received.event_id == event["event_id"]
         assert at(receiver, "https://bob.example.com/") == []
         alerts = service.published("ErrorAlertsTopic")
         assert [alert["event"] for alert in alerts] == ["endpoint.disabled"]
@@ -672,7 +671,7 @@ class TestDisabling:
         assert log == [event]
 
     def test_five_days_without_success_disable(self, service: Service, receiver: Receiver) -> None:
-        """Judged when a delivery is exhausted, not before; `failing_since` shows since when."""
+        """An endpoint is disabled when a delivery fails for good after five days without a success."""
         receiver.react = answering(hooks=500)
         webhook_id = endpoint(service)["webhook_id"]
         endpoint(service, OTHER, events=["endpoint.disabled"])
@@ -680,16 +679,16 @@ class TestDisabling:
         for _ in range(4):
             canceled(service)
             service.let_pass(2 * DAY)
-        assert look(service, webhook_id)["enabled"] == (service.cloud.clock.time - start < 5 * DAY)
+        assert get_endpoint(service, webhook_id)["enabled"] == (service.cloud.clock.time - start < 5 * DAY)
         service.let_pass(4 * DAY)
-        seen = look(service, webhook_id)
+        seen = get_endpoint(service, webhook_id)
         assert (seen["enabled"], seen["disabled_reason"]) == (False, "failing")
         assert seen["disabled_at"] >= events.timestamp(start + 5 * DAY)
         assert seen["failing_since"] is None or seen["failing_since"] >= events.timestamp(start)
-        assert heard(receiver, OTHER) == ["endpoint.disabled"]
+        assert event_names(receiver, OTHER) == ["endpoint.disabled"]
 
     def test_a_success_between_starts_the_five_days_anew(self, service: Service, receiver: Receiver) -> None:
-        """Whoever works now and then stays enabled, though deliveries fail."""
+        """An endpoint with occasional successes stays enabled."""
         receiver.react = lambda received: 200 if received.event_id in lucky else 500
         lucky: set[str] = set()
         webhook_id = endpoint(service)["webhook_id"]
@@ -700,16 +699,17 @@ class TestDisabling:
             service.let_pass(2 * DAY)
         found = deliveries(service.cloud)
         assert [each.status for each in found] == ["failed", "delivered", "failed", "delivered"]
-        assert look(service, webhook_id)["enabled"]
+        assert get_endpoint(service, webhook_id)["enabled"]
 
     def test_what_is_discarded_is_kept_and_recovered(self, service: Service, receiver: Receiver) -> None:
-        """Events for a disabled endpoint wait for its owner: enabled again, it gets them by a recovery."""
+        """Discarded deliveries can be recovered after the endpoint is enabled."""
         webhook_id = endpoint(service)["webhook_id"]
         since = events.timestamp(service.cloud.clock.time)
         patch(service, webhook_id, enabled=False)
         jobs = [canceled(service) for _ in range(3)]
         service.cloud.settle()
-        assert [each["status"] for each in listed(service, webhook_id, status="discarded")] == ["discarded"] * 3
+        discarded = list_deliveries(service, webhook_id, status="discarded")
+        assert [each["status"] for each in discarded] == ["discarded"] * 3
         assert_problem(recover(service, webhook_id, since=since), 409, "conflict")
         patch(service, webhook_id, enabled=True)
         service.let_pass(HOUR)
@@ -720,7 +720,7 @@ class TestDisabling:
         assert statuses(deliveries(service.cloud)) == {"delivered"}
 
     def test_what_waits_for_a_deleted_endpoint_is_canceled(self, service: Service, receiver: Receiver) -> None:
-        """Whether it waits for its next attempt or for a circuit; nothing more is sent."""
+        """Open and held deliveries of a deleted endpoint are canceled."""
         receiver.always = 500
         for _ in range(2):
             endpoint(service, events=["document.*"])
@@ -738,8 +738,8 @@ class TestDisabling:
         assert {each.reason for each in deliveries(service.cloud)} == {"deleted"}
         assert_no_leftovers(service.cloud)
 
-    def test_a_deleted_default_endpoint_cancels_all_its_lanes(self, service: Service, receiver: Receiver) -> None:
-        """Each URL of a job has a circuit of its own, and what they hold is let go too."""
+    def test_deleted_default_endpoint(self, service: Service, receiver: Receiver) -> None:
+        """Held deliveries of all URLs of jobs are canceled with the default endpoint."""
         receiver.always = 500
         for url in (HOOK, OTHER):
             for _ in range(14):
@@ -763,7 +763,7 @@ def replay(service: Service, webhook_id: str, **body: Any) -> Response:
 
 
 def finished(service: Service, accepted: Response) -> dict[str, Any]:
-    """The job that was accepted, once it has been completed."""
+    """The accepted job after its completion."""
     assert accepted.status == 202, accepted.text
     service.cloud.settle(within=60)
     job = service.job(accepted.json()["job_id"])
@@ -774,7 +774,7 @@ def finished(service: Service, accepted: Response) -> dict[str, Any]:
 class TestOrder:
     @pytest.mark.parametrize("seed", range(3))
     def test_a_jobs_events_come_in_order(self, service: Service, receiver: Receiver, seed: int) -> None:
-        """However messages are shuffled and doubled, and though every third attempt fails."""
+        """The events of a job arrive in order, despite repeated messages and failures."""
         receiver.react = lambda received: 500 if len(receiver.requests) % 3 == 0 else 200
         service.cloud.unreliable(seed)
         endpoint(service, events=["*"], ordered=True)
@@ -789,8 +789,8 @@ class TestOrder:
         assert statuses(deliveries(service.cloud)) == {"delivered"}
         assert_no_leftovers(service.cloud)
 
-    def test_the_next_waits_for_the_former_to_end(self, service: Service, receiver: Receiver) -> None:
-        """Also hours, and also where it ends without success."""
+    def test_a_delivery_waits_for_its_predecessor(self, service: Service, receiver: Receiver) -> None:
+        """A delivery waits for hours until its predecessor has failed for good."""
         first: list[str] = []
 
         def react(received: Received) -> int:
@@ -801,22 +801,22 @@ class TestOrder:
         endpoint(service, events=["*"], ordered=True)
         canceled(service)
         service.let_pass(58 * HOUR)  # the schedule takes 75 h, and 60 if all its waits are the shortest
-        assert set(heard(receiver)) == {"document.uploaded"}
+        assert set(event_names(receiver)) == {"document.uploaded"}
         service.let_pass(36 * HOUR)
-        assert heard(receiver) == ["document.uploaded"] * 10 + ["document.canceled"]
+        assert event_names(receiver) == ["document.uploaded"] * 10 + ["document.canceled"]
 
     def test_other_jobs_do_not_wait(self, service: Service, receiver: Receiver) -> None:
-        """Order is within a job."""
+        """The order is within one job."""
         receiver.answers = [500]
         endpoint(service, events=["*"], ordered=True)
         canceled(service)
         service.cloud.settle()
         canceled(service)
         service.cloud.settle()
-        assert heard(receiver) == ["document.uploaded", "document.uploaded", "document.canceled"]
+        assert event_names(receiver) == ["document.uploaded", "document.uploaded", "document.canceled"]
 
-    def test_a_failed_attempt_by_hand_does_not_jump_the_queue(self, service: Service, receiver: Receiver) -> None:
-        """Asked for by hand, a delivery is sent before its turn; its automatic attempts wait for their turn."""
+    def test_failed_manual_attempt_keeps_the_order(self, service: Service, receiver: Receiver) -> None:
+        """After a failed manual attempt, automatic ones still wait for the predecessor."""
         receiver.always = 500
         endpoint(service, events=["*"], ordered=True)
         canceled(service)
@@ -829,7 +829,7 @@ class TestOrder:
         assert triggers == ["manual"]
 
     def test_a_replay_keeps_order(self, service: Service, receiver: Receiver) -> None:
-        """Also what is sent again."""
+        """A replay keeps the order."""
         webhook_id = endpoint(service, events=["*"], ordered=True)["webhook_id"]
         since = events.timestamp(service.cloud.clock.time)
         job_id = service.submit()
@@ -839,8 +839,8 @@ class TestOrder:
         service.cloud.unreliable(7)
         job = finished(service, replay(service, webhook_id, since=since, events=["document.*"]))
         service.let_pass(HOUR)
-        told = [json.loads(received.body) for received in receiver.requests]
-        order = [event["sequence"] for event in told if event["job_id"] == job_id]
+        sent = [json.loads(received.body) for received in receiver.requests]
+        order = [event["sequence"] for event in sent if event["job_id"] == job_id]
         assert order == sorted(order)
         assert set(order) == {1, 2, 3, 4, 5}
         assert job["result"] == {"sent": 5}
@@ -864,7 +864,7 @@ class TestRetryAfter:
     def test_it_is_honoured_within_bounds(
         self, service: Service, receiver: Receiver, status: int, asked: str, low: float, high: float
     ) -> None:
-        """Between the scheduled wait (here five minutes) and twice it, on four statuses; nonsense is ignored."""
+        """Retry-After extends the wait up to twice its length, with four statuses, if it is valid."""
         slow = client.Response(status=status, headers={"retry-after": asked}, body=b"", truncated=False)
         receiver.answers = [500, slow, 200]
         endpoint(service)
@@ -879,7 +879,7 @@ class TestByHand:
         return service.call("POST", f"/deliveries/{delivery_id}/redeliver")
 
     def test_the_original_bytes_are_sent_again(self, service: Service, receiver: Receiver) -> None:
-        """With the same id, signed anew, also long after the first time and to where the endpoint is now."""
+        """A redelivery has the same id and bytes, a new signature and the current URL."""
         made = endpoint(service, format="cloudevents")
         canceled(service)
         service.cloud.settle()
@@ -894,7 +894,7 @@ class TestByHand:
         verify(second, made["secret"])
 
     def test_a_success_cancels_the_pending_retry(self, service: Service, receiver: Receiver) -> None:
-        """Nothing more is sent after it."""
+        """After a successful redelivery nothing more is sent."""
         receiver.answers = [500, 500]
         endpoint(service)
         canceled(service)
@@ -903,7 +903,7 @@ class TestByHand:
         assert (found.status, found.attempts) == ("pending", 2)
         self.redeliver(service, found.delivery_id)
         service.cloud.settle()
-        seen = shown(service, found.delivery_id)
+        seen = get_delivery(service, found.delivery_id)
         assert (seen["status"], seen["next_attempt_at"]) == ("delivered", None)
         assert [each["trigger"] for each in seen["attempts"]] == ["automatic", "automatic", "manual"]
         service.let_pass(WHOLE)
@@ -911,7 +911,7 @@ class TestByHand:
         assert_no_leftovers(service.cloud)
 
     def test_a_failure_leaves_the_schedule_as_it_was(self, service: Service, receiver: Receiver) -> None:
-        """It costs no try, and the next automatic attempt comes when it would have come."""
+        """A failed redelivery does not change the time of the next automatic attempt."""
         receiver.always = 500
         endpoint(service)
         canceled(service)
@@ -927,7 +927,7 @@ class TestByHand:
         assert 0 <= receiver.requests[3].at - before.due <= 2
 
     def test_what_failed_or_was_discarded_can_be_sent(self, service: Service, receiver: Receiver) -> None:
-        """By hand also to a disabled endpoint; if it fails, everything stays as it was."""
+        """A redelivery to a disabled endpoint is made; if it fails, the status stays."""
         webhook_id = endpoint(service)["webhook_id"]
         patch(service, webhook_id, enabled=False)
         canceled(service)
@@ -937,12 +937,12 @@ class TestByHand:
         for status in ("discarded", "delivered"):
             self.redeliver(service, found.delivery_id)
             service.cloud.settle()
-            assert shown(service, found.delivery_id)["status"] == status
-        assert listed(service, webhook_id, status="discarded") == []
-        assert look(service, webhook_id)["enabled"] is False
+            assert get_delivery(service, found.delivery_id)["status"] == status
+        assert list_deliveries(service, webhook_id, status="discarded") == []
+        assert get_endpoint(service, webhook_id)["enabled"] is False
 
     def test_it_passes_an_open_circuit(self, service: Service, receiver: Receiver) -> None:
-        """Whoever asks wants to know now; a success closes the circuit."""
+        """A redelivery is made although the circuit is open, and a success closes it."""
         receiver.always = 500
         webhook_id = endpoint(service)["webhook_id"]
         for _ in range(12):
@@ -952,14 +952,14 @@ class TestByHand:
         self.redeliver(service, deliveries(service.cloud)[0].delivery_id)
         service.cloud.settle()
         assert len(receiver.requests) == 11
-        assert look(service, webhook_id)["circuit"]["state"] == "draining"
+        assert get_endpoint(service, webhook_id)["circuit"]["state"] == "draining"
         service.let_pass(2 * HOUR)
         assert statuses(deliveries(service.cloud)) == {"delivered"}
 
 
 class TestRecover:
     def test_what_failed_is_sent_again(self, service: Service, receiver: Receiver) -> None:
-        """With the whole schedule before it; what was made outside the window, or delivered, is left alone."""
+        """Failed deliveries in the window get their whole schedule again; others are not changed."""
         webhook_id = endpoint(service)["webhook_id"]
         receiver.always = 410
         canceled(service)
@@ -985,7 +985,7 @@ class TestRecover:
     def test_progress_is_shown(
         self, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """It goes on slice by slice, and the job tells how many deliveries are done."""
+        """The job shows the progress after each slice."""
         cloud = service.cloud
         monkeypatch.setattr("webhooks.dispatch.replay.SLICE", 10)
         webhook_id = endpoint(service, events=["document.*"])["webhook_id"]
@@ -1017,7 +1017,7 @@ class TestRecover:
         ]
 
     def test_it_can_be_canceled(self, service: Service, receiver: Receiver) -> None:
-        """What has not been requeued by then stays as it was."""
+        """A canceled replay sends nothing more."""
         cloud = service.cloud
         webhook_id = endpoint(service)["webhook_id"]
         since = events.timestamp(cloud.clock.time)
@@ -1037,7 +1037,7 @@ class TestRecover:
 
 class TestReplay:
     def test_events_from_before_the_endpoint(self, service: Service, receiver: Receiver) -> None:
-        """A new endpoint can have what happened before it, in the bytes of the log and its own format."""
+        """A new endpoint gets earlier events in its own format."""
         since = events.timestamp(service.cloud.clock.time)
         jobs = [canceled(service) for _ in range(3)]
         service.cloud.settle()
@@ -1052,7 +1052,7 @@ class TestReplay:
             verify(received, made["secret"])
 
     def test_what_was_sent_keeps_its_bytes(self, service: Service, receiver: Receiver) -> None:
-        """A delivery that there was is sent again as it was, whatever the endpoint's format is now."""
+        """An existing delivery is sent with its bytes after a change of the format."""
         webhook_id = endpoint(service)["webhook_id"]
         since = events.timestamp(service.cloud.clock.time)
         canceled(service)
@@ -1065,7 +1065,7 @@ class TestReplay:
         assert delivery(service.cloud).attempts == 2
 
     def test_only_what_is_asked_for(self, service: Service, receiver: Receiver) -> None:
-        """Within the window, by the request's patterns and the endpoint's filter, and no replay's own."""
+        """Only events in the window that match the request's patterns and the endpoint's filter are sent."""
         webhook_id = endpoint(
             service, OTHER, events=["document.canceled"], filter={"document_id": [{"prefix": "a"}]}
         )["webhook_id"]
@@ -1087,7 +1087,7 @@ class TestReplay:
         assert {json.loads(received.body)["document_id"] for received in receiver.requests} == {"a-1"}
 
     def test_a_replay_of_an_endpoint_that_is_deleted_fails(self, service: Service, receiver: Receiver) -> None:
-        """It says so, and nothing is sent."""
+        """A replay fails if its endpoint is deleted, and sends nothing."""
         webhook_id = endpoint(service)["webhook_id"]
         since = events.timestamp(service.cloud.clock.time)
         canceled(service)
@@ -1102,17 +1102,15 @@ class TestReplay:
         assert receiver.requests == []
 
     @pytest.mark.parametrize(("mode", "ordered"), [("recover", False), ("replay", True)])
-    def test_a_death_anywhere_loses_nothing(
-        self, service: Service, receiver: Receiver, mode: str, ordered: bool
-    ) -> None:
-        """Killed after an AWS call (every fourth), a replay goes on, and each delivery is made just once."""
+    def test_killed_after_any_call(self, service: Service, receiver: Receiver, mode: str, ordered: bool) -> None:
+        """After a kill at any (every fourth) call the replay completes, and each delivery is made once."""
         survived = next(
             k for k in count(step=4) if not self.run_replay(service, receiver, mode, ordered=ordered, after=k)
         )
         assert survived > 10
 
     def run_replay(self, service: Service, receiver: Receiver, mode: str, *, ordered: bool, after: int) -> bool:
-        """Whether dispatch died in it, after its AWS call of this number (of those that succeed)."""
+        """Run a replay whose dispatcher is killed after this successful call. Returns whether it was killed."""
         cloud = service.cloud
         cloud.reset()
         owner = Service(cloud)
@@ -1132,7 +1130,7 @@ class TestReplay:
         assert len(receiver.requests) == 2, after
         assert len({received.event_id for received in receiver.requests}) == 2
         if ordered:
-            assert heard(receiver) == ["document.uploaded", "document.canceled"], after
+            assert event_names(receiver) == ["document.uploaded", "document.canceled"], after
         assert statuses(deliveries(cloud)) == {"delivered"}
         return bool(died.hits)
 
@@ -1140,16 +1138,16 @@ class TestReplay:
 class TestPing:
     @pytest.fixture(autouse=True)
     def virtual(self, monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> None:
-        """The time that this machine takes does not count as waiting."""
+        """Use the virtual clock for `time.monotonic`."""
         monkeypatch.setattr(time, "monotonic", lambda: cloud.clock.time)
 
     def ping(self, service: Service, webhook_id: str, *, after: float = 1) -> Response:
-        """The answer to a test, while the world goes on `after` so many seconds."""
+        """The response to a test. The other functions run after so many seconds."""
         service.cloud.clock.call_later(after, service.cloud.settle)
         return service.call("POST", f"/webhooks/{webhook_id}/test")
 
     def test_it_goes_the_way_of_every_event(self, service: Service, receiver: Receiver) -> None:
-        """Signed, logged, delivered to this endpoint alone, and its answer shown."""
+        """A ping is signed, logged and sent only to its endpoint, and the response is returned."""
         receiver.always = response(202, b"pong")
         made = endpoint(service, events=["document.failed"])
         endpoint(service, OTHER, events=["*"])
@@ -1165,8 +1163,8 @@ class TestPing:
         assert (body["event"], body["endpoint_id"]) == ("ping", made["webhook_id"])
         assert service.call("GET", "/webhooks/events").json()["events"] == [body]
 
-    def test_a_failure_is_the_answer_too(self, service: Service, receiver: Receiver) -> None:
-        """It is tried once."""
+    def test_a_failure_is_returned(self, service: Service, receiver: Receiver) -> None:
+        """A failed ping is returned, and not retried."""
         receiver.always = 500
         webhook_id = endpoint(service)["webhook_id"]
         seen = self.ping(service, webhook_id).json()
@@ -1175,36 +1173,36 @@ class TestPing:
         assert len(receiver.requests) == 1
 
     def test_it_tests_a_disabled_endpoint_too(self, service: Service, receiver: Receiver) -> None:
-        """That is how one learns whether it can be enabled again."""
+        """A ping is sent to a disabled endpoint."""
         webhook_id = endpoint(service)["webhook_id"]
         patch(service, webhook_id, enabled=False)
         assert self.ping(service, webhook_id).json()["status"] == "delivered"
-        assert look(service, webhook_id)["enabled"] is False
+        assert get_endpoint(service, webhook_id)["enabled"] is False
 
-    def test_whoever_waits_too_long_is_told_where_to_look(self, service: Service, receiver: Receiver) -> None:
-        """A 202 with the delivery's place, where it is found later."""
+    def test_a_slow_ping_returns_202(self, service: Service, receiver: Receiver) -> None:
+        """A ping that takes too long returns 202 with the id of its delivery."""
         webhook_id = endpoint(service)["webhook_id"]
         answer = self.ping(service, webhook_id, after=100)
         assert answer.status == 202
         service.cloud.settle()
-        seen = shown(service, answer.json()["delivery_id"])
+        seen = get_delivery(service, answer.json()["delivery_id"])
         assert (seen["status"], seen["event"]) == ("delivered", "ping")
 
     def test_a_ping_that_was_never_queued_is_still_one(self, service: Service, receiver: Receiver) -> None:
-        """Woken by the index, it is tried once, also where the endpoint is disabled."""
+        """A ping that was not queued is sent later by the retry scheduler, once."""
         webhook_id = endpoint(service)["webhook_id"]
         patch(service, webhook_id, enabled=False)
         service.cloud.fail("sqs", "SendMessageBatch", Killed, function="dispatch", times=None)
         answer = self.ping(service, webhook_id)
         assert answer.status == 202
         service.let_pass(3 * HOUR)
-        assert shown(service, answer.json()["delivery_id"])["status"] == "delivered"
+        assert get_delivery(service, answer.json()["delivery_id"])["status"] == "delivered"
         assert len(receiver.requests) == 1
 
 
 class TestOwners:
     def test_nobody_sees_or_touches_anothers(self, service: Service, receiver: Receiver) -> None:
-        """Endpoints, deliveries and what can be done with them are not there for anybody else."""
+        """All routes answer another owner's endpoints and deliveries with 404."""
         bob = Service(service.cloud, "bob")
         webhook_id = endpoint(service)["webhook_id"]
         canceled(service)
@@ -1230,25 +1228,29 @@ class TestOwners:
         assert bob.call("GET", "/webhooks/events").json()["events"] == []
         service.cloud.settle(within=60)
         assert len(receiver.requests) == 1
-        assert look(service, webhook_id)["enabled"]
+        assert get_endpoint(service, webhook_id)["enabled"]
 
     def test_deliveries_are_listed_for_their_owner(self, service: Service, receiver: Receiver) -> None:
-        """Newest first, by status, event and time, page by page."""
+        """Deliveries are listed newest first, by status, event and time, page by page."""
         receiver.react = lambda received: 500 if json.loads(received.body)["event"] == "document.uploaded" else 200
         webhook_id = endpoint(service, events=["document.*"])["webhook_id"]
         for _ in range(3):
             canceled(service)
             service.cloud.settle()
             service.cloud.clock.advance(2)
-        everything = listed(service, webhook_id)
+        everything = list_deliveries(service, webhook_id)
         assert len(everything) == 6
         assert [each["created_at"] for each in everything] == sorted(
             (each["created_at"] for each in everything), reverse=True
         )
-        assert {each["status"] for each in listed(service, webhook_id, event="document.canceled")} == {"delivered"}
-        assert {each["event"] for each in listed(service, webhook_id, status="pending")} == {"document.uploaded"}
+        assert {each["status"] for each in list_deliveries(service, webhook_id, event="document.canceled")} == {
+            "delivered"
+        }
+        assert {each["event"] for each in list_deliveries(service, webhook_id, status="pending")} == {
+            "document.uploaded"
+        }
         half = everything[3]["created_at"]
-        assert listed(service, webhook_id, since=half) == everything[:4]
+        assert list_deliveries(service, webhook_id, since=half) == everything[:4]
         page = service.call("GET", f"/webhooks/{webhook_id}/deliveries", params={"limit": "4"}).json()
         rest = {"limit": "4", "cursor": page["cursor"]}
         following = service.call("GET", f"/webhooks/{webhook_id}/deliveries", params=rest).json()

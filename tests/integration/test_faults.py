@@ -1,4 +1,4 @@
-"""Processes that die, messages that come twice, services that refuse: the job still ends once, and right."""
+"""Killed processes, duplicate messages and failing services: the job still ends once, correctly."""
 
 from __future__ import annotations
 
@@ -26,21 +26,19 @@ def small_chunks(knob: Knob) -> None:
 
 
 def text(chunks: int, mark: str = "") -> str:
-    """A text of so many chunks, no two of them equal."""
+    """A text with this many different chunks."""
     return "\n\n".join(f"{mark} Chunk number {number} of this text." for number in range(chunks))
 
 
 STAGES = ("validate_document", "chunk_document", "worker", "store_vectors", "finish_job", "start_job")
 
 
-class TestDeath:
-    """A process may be gone before and after any of its calls to AWS."""
+class TestKills:
+    """A process can be killed before and after any of its calls to AWS."""
 
-    def test_of_every_worker_of_a_job(self, service: Service) -> None:
-        """Each dies once on a job's way, wherever that is, and the job completes once, with nothing lost.
-
-        A stage is run again by the state machine, a message comes again. What was embedded and written is not
-        paid for again.
+    def test_each_worker(self, service: Service) -> None:
+        """Each worker is killed once, at any call, and the job completes once. Stages and messages are
+        repeated, and what was embedded is not embedded again.
         """
         service.submit(text(2))
         service.cloud.settle(within=60)
@@ -49,18 +47,18 @@ class TestDeath:
             started, before = service.cloud.clock.time, len(service.paid_texts())
             job_id = service.submit(text(2, mark=f"{number}"))
             kills = [kill(service, worker, number, of=calls[worker]) for worker in STAGES]
-            with service.resting_sweep():
+            with service.paused_reaper():
                 service.cloud.settle(within=HOUR)
             assert [rule.hits for rule in kills] == [number <= calls[worker] + 1 for worker in STAGES]
             service.assert_over(job_id, "completed")
             assert [step for step in service.steps(job_id) if step != "retried"] == GOOD
-            asked = service.paid_texts()[before:]
-            assert len(asked) - len(set(asked)) == asked_in_vain(service)
+            calls_of_model = service.paid_texts()[before:]
+            assert len(calls_of_model) - len(set(calls_of_model)) == lost_calls(service)
             # the visibility timeouts of `indexing` and `embed_chunks`, and the stages' retries
             assert service.cloud.clock.time - started < 360 + 1800 + 60
 
-    def test_of_the_starter(self, service: Service) -> None:
-        """The execution has started, nobody noted it, and there is no second one."""
+    def test_starter(self, service: Service) -> None:
+        """If `start_job` is killed after it started the execution, there is no second one."""
         service.cloud.fail("stepfunctions", "StartExecution", Killed, function="start_job", after=True)
         service.cloud.pause("worker")
         job_id = service.submit(text(1))
@@ -72,36 +70,38 @@ class TestDeath:
         assert len(service.cloud.executions.all()) == 1
 
     @pytest.mark.parametrize("worker", ["finish_job", "start_job"])
-    def test_while_a_failed_job_ends(self, service: Service, worker: str) -> None:
-        """Wherever the worker dies that tells of a failure or cleans up, the job fails once and leaves nothing."""
+    def test_end_of_failed_job(self, service: Service, worker: str) -> None:
+        """Wherever the worker that ends or cleans up a failed job is killed, the job fails once and leaves
+        nothing.
+        """
         service.submit(" ")
         service.cloud.settle(within=60)
         calls = longest_run(service, worker)
         for number in range(1, calls + 2):
             died = kill(service, worker, number, of=calls)
             job_id = service.submit(" ")
-            with service.resting_sweep():
+            with service.paused_reaper():
                 service.cloud.settle(within=HOUR)
             assert died.hits == 1
             service.assert_over(job_id, "failed", "empty", "validate")
             assert service.steps(job_id) == ["uploaded", "started", "failed"]
 
-    def test_while_a_canceled_job_ends(self, service: Service) -> None:
-        """Wherever it dies, a canceled job's execution is stopped in the end, and its files are removed."""
+    def test_end_of_canceled_job(self, service: Service) -> None:
+        """Wherever it is killed, a canceled job's execution is stopped and its files are deleted."""
         cancel_while_embedding(service)
         service.cloud.settle(within=60)
         calls = longest_run(service, "start_job")
         for number in range(1, calls + 2):
             job_id = cancel_while_embedding(service)
             died = kill(service, "start_job", number, of=calls)
-            with service.resting_sweep():
+            with service.paused_reaper():
                 service.cloud.settle(within=HOUR)
             assert died.hits == 1
             service.assert_over(job_id, "canceled")
             assert service.execution_status(job_id) == "ABORTED"
 
-    def test_while_an_old_version_is_removed(self, service: Service) -> None:
-        """Wherever it dies, the vectors that a newer version replaced are removed in the end."""
+    def test_deletion_of_old_version(self, service: Service) -> None:
+        """Wherever it is killed, the vectors of the replaced version are deleted."""
         job_id = service.submit(text(1), document_id="d")
         service.cloud.settle(within=60)
         (indexed,) = [event for event in service.events(job_id) if event["event"] == "document.indexed"]
@@ -113,7 +113,7 @@ class TestDeath:
             s3.put_object(**place, Body=b"old")
             died = kill(service, "start_job", number, of=calls)
             service.cloud.queue("Indexing/Queue").send(indexed)
-            with service.resting_sweep():
+            with service.paused_reaper():
                 service.cloud.settle(within=HOUR)
             assert died.hits == 1
             service.assert_over(job_id, "completed")
@@ -130,14 +130,14 @@ def cancel_while_embedding(service: Service) -> str:
 
 
 def longest_run(service: Service, worker: str) -> int:
-    """The most AWS calls that the worker has made in one run."""
+    """The most AWS calls in one run of the worker."""
     return max(run.calls for run in service.cloud.functions.invocations if run.name == worker)
 
 
 def kill(
     service: Service, worker: str, number: int, *, of: int, when: Callable[[], bool] = lambda: True
 ) -> CallRule:
-    """Let the worker die before its AWS call of this number or, if that is one too many, after the last."""
+    """Kills the worker before its AWS call with this number, or after the last."""
     after = number == of + 1
 
     def matches(call: Call) -> bool:
@@ -150,19 +150,19 @@ def is_completed(service: Service, job_id: str) -> bool:
     return bool(service.row(f"JOB#{job_id}", "META")["status"] == "completed")
 
 
-def asked_in_vain(service: Service) -> int:
-    """How many questions to the model were lost with the worker that died: none if it had written its batch."""
+def lost_calls(service: Service) -> int:
+    """How many calls of the model were lost with the killed worker: none if it had written its batch."""
     found = service.cloud.functions.invocations
     died = next(run for run in reversed(found) if run.killed_by and run.name == "worker")
     calls = [call for call in service.cloud.calls.log if call.request_id == died.request_id]
-    asked = sum(call.operation == "InvokeModel" for call in calls)
+    calls_of_model = sum(call.operation == "InvokeModel" for call in calls)
     written = any(call.operation == "PutObject" and call.params["Key"].endswith(".f32") for call in calls[:-1])
-    return 0 if written else asked
+    return 0 if written else calls_of_model
 
 
 class TestTheModel:
-    def test_that_refuses_every_third_call(self, service: Service) -> None:
-        """The worker waits and asks again; the document completes, and no text is paid for twice."""
+    def test_every_third_call_fails(self, service: Service) -> None:
+        """The worker retries, the document completes, and no text is embedded twice."""
         refused = service.cloud.fail("bedrock-runtime", "InvokeModel", "ThrottlingException", every=3, times=None)
         job_id = service.submit(text(9))
         service.cloud.settle(within=60)
@@ -170,29 +170,29 @@ class TestTheModel:
         assert service.steps(job_id) == GOOD
         assert len(service.paid_texts()) - refused.hits == len(set(service.paid_texts())) == 9
 
-    def test_that_is_gone_for_minutes(self, service: Service) -> None:
-        """When the worker's patience ends, what is paid for is kept, and the message comes back later."""
-        gone = service.cloud.fail(
+    def test_outage_of_minutes(self, service: Service) -> None:
+        """When the worker has no time left, vectors are stored, and the message is received later."""
+        outage = service.cloud.fail(
             "bedrock-runtime", "InvokeModel", "ThrottlingException", when=is_second, times=None
         )
         job_id = service.submit(text(3))
-        service.cloud.clock.call_later(600, gone.remove)
-        with service.resting_sweep():
+        service.cloud.clock.call_later(600, outage.remove)
+        with service.paused_reaper():
             service.cloud.settle(within=HOUR)
         service.assert_over(job_id, "completed")
         assert service.steps(job_id) == GOOD
         paid = Counter(service.paid_texts())
         assert [count for said, count in paid.items() if "number 0" in said or "number 2" in said] == [1, 1]
 
-    def test_that_is_gone_for_good(self, service: Service) -> None:
-        """After five receives the job fails as throttled, within the hour, and its other batches are removed."""
+    def test_permanent_outage(self, service: Service) -> None:
+        """After five receives the job fails as throttled within the hour, and its other batches are deleted."""
         service.cloud.fail("bedrock-runtime", "InvokeModel", "ThrottlingException", when=is_second, times=None)
         job_id, started = service.submit(text(7)), service.cloud.clock.time
         written: list[int] = []
         service.cloud.on(
             "*", "*", lambda call: written.append(sum(service.vectors().values())), function="finish_job"
         )
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.settle(within=HOUR)
         service.assert_over(job_id, "failed", "throttled", "embed")
         assert written == [5]
@@ -200,8 +200,8 @@ class TestTheModel:
         assert Counter(service.paid_texts()).most_common()[-1][1] == 1
 
     @pytest.mark.parametrize("numbers", [3, 0])
-    def test_that_answers_something_else(self, service: Service, knob: Knob, numbers: int) -> None:
-        """A vector of another length is a mismatch, which no retry can help."""
+    def test_wrong_dimensions(self, service: Service, knob: Knob, numbers: int) -> None:
+        """A vector of another length fails the job without retries."""
         answers = service.cloud.calls.answers
         usual = answers["bedrock-runtime:InvokeModel"]
         answers["bedrock-runtime:InvokeModel"] = lambda params: usual(
@@ -216,7 +216,7 @@ class TestTheModel:
 
 
 def is_second(call: Call) -> bool:
-    """The second chunk of the first batch."""
+    """Whether this is the second chunk of the first batch."""
     return "number 1 " in call.params["body"]
 
 
@@ -225,8 +225,8 @@ def shortened(body: str, numbers: int) -> str:
 
 
 class TestVectors:
-    def test_that_are_lost_are_missed(self, service: Service) -> None:
-        """If there are fewer vectors than chunks when they are counted, the job fails and the rest is removed."""
+    def test_missing_vectors(self, service: Service) -> None:
+        """If there are fewer vectors than chunks, the job fails and the rest is deleted."""
         job_id = service.submit(text(5))
         s3, bucket = service.cloud.client("s3"), service.cloud.bucket("Data")
 
@@ -237,15 +237,15 @@ class TestVectors:
         service.cloud.on("s3", "ListObjectsV2", lose, function="store_vectors")
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "count_mismatch", "store")
-        assert service.job(job_id)["error"]["message"] == "5 chunks, but 3 vectors."
+        assert service.job(job_id)["error"]["message"] == "There are 5 chunks, but 3 vectors."
 
-    def test_that_could_not_be_removed_are_removed_later(self, service: Service) -> None:
-        """S3 may refuse for minutes: the message waits, and the old version goes in the end."""
+    def test_failed_deletion(self, service: Service) -> None:
+        """If S3 fails for minutes, the message is retried, and the old version is deleted."""
         for number in range(2):
             service.submit(text(1, mark=f"{number}"), document_id="d")
             if number:
                 service.cloud.fail("s3", "DeleteObjects", "SlowDown", function="start_job", times=3)
-            with service.resting_sweep():
+            with service.paused_reaper():
                 service.cloud.settle(within=HOUR)
         assert set(service.vectors()) == {service.documents()["d"]["version"]}
         assert service.keys("work/") == []
@@ -253,8 +253,8 @@ class TestVectors:
 
 class TestTransactions:
     @pytest.mark.parametrize("every", [2, 3])
-    def test_that_conflict(self, service: Service, every: int) -> None:
-        """Every n-th transaction of every writer meets another one, and is tried again on the spot."""
+    def test_conflicts(self, service: Service, every: int) -> None:
+        """Every n-th transaction conflicts, and is retried at once."""
         conflict = transaction_canceled()
         conflicts = service.cloud.fail("dynamodb", "TransactWriteItems", conflict, every=every, times=None)
         good, bad = service.submit(text(3)), service.submit(" ")
@@ -264,8 +264,8 @@ class TestTransactions:
         assert service.steps(good) == GOOD
         service.assert_over(bad, "failed", "empty", "validate")
 
-    def test_that_take_effect_and_seem_to_fail(self, service: Service) -> None:
-        """A lost answer is no reason to write twice: the log has each step once."""
+    def test_lost_responses(self, service: Service) -> None:
+        """After a lost response nothing is written twice: each step is logged once."""
         workers = ("validate_document", "chunk_document", "store_vectors", "finish_job")
         lost = [
             service.cloud.fail(
@@ -279,8 +279,8 @@ class TestTransactions:
         service.assert_over(job_id, "completed")
         assert [step for step in service.steps(job_id) if step != "retried"] == GOOD
 
-    def test_that_never_end(self, service: Service) -> None:
-        """A row that others never leave alone fails the job as contended, and no worker waits for ever."""
+    def test_permanent_conflict(self, service: Service) -> None:
+        """If an item always conflicts, the job fails as contended."""
         service.cloud.fail(
             "dynamodb", "TransactWriteItems", transaction_canceled(), function="chunk_document", times=None
         )
@@ -292,8 +292,8 @@ class TestTransactions:
 class TestDelivery:
     @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(seed=st.integers(0, 2**32))
-    def test_twice_and_in_any_order(self, service: Service, seed: int) -> None:
-        """Whatever comes twice or out of turn, the outcome is the one of an undisturbed run."""
+    def test_duplicates_in_any_order(self, service: Service, seed: int) -> None:
+        """With duplicate messages in any order, the outcome is the same."""
         service.cloud.reset()
         service = Service(service.cloud)
         service.cloud.unreliable(seed)
@@ -308,12 +308,12 @@ class TestDelivery:
 
 
 class TestClocks:
-    def test_a_job_that_nobody_works_on_ends(self, service: Service) -> None:
-        """At its deadline the sweep fails it and its execution is stopped, also if no worker ever came."""
+    def test_deadline_without_worker(self, service: Service) -> None:
+        """At its deadline the reaper fails the job, and its execution is stopped."""
         service.cloud.pause("worker")
         job_id = service.submit(text(3))
         service.cloud.settle()
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.clock.advance(4 * HOUR - 30)
         service.cloud.clock.advance(60)
         service.cloud.invoke("reaper", {})
@@ -326,11 +326,11 @@ class TestClocks:
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "deadline_exceeded", "embed")
 
-    def test_a_job_that_was_never_started_ends(self, service: Service) -> None:
-        """A job whose first event never arrives has a deadline, too."""
+    def test_deadline_without_start(self, service: Service) -> None:
+        """A job whose first event is lost fails at its deadline."""
         service.cloud.pause("publisher")
         job_id = service.submit()
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.clock.advance(4 * HOUR + 1)
         service.cloud.invoke("reaper", {})
         service.cloud.resume()
@@ -338,8 +338,8 @@ class TestClocks:
         service.assert_over(job_id, "failed", "deadline_exceeded", "queued")
         assert service.execution_status(job_id) is None
 
-    def test_a_job_in_time_is_left_alone(self, service: Service) -> None:
-        """Sweeping ends nothing before its deadline, and nothing that has ended."""
+    def test_before_the_deadline(self, service: Service) -> None:
+        """The reaper ends no job before its deadline."""
         service.cloud.pause("worker")
         done = service.submit()
         service.cloud.resume()
@@ -347,17 +347,17 @@ class TestClocks:
         service.cloud.pause("worker")
         waiting = service.submit()
         service.cloud.settle()
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.clock.advance(4 * HOUR - 60)
         service.cloud.invoke("reaper", {})
         assert service.job(done)["status"] == "completed"
         assert service.job(waiting)["status"] == "running"
 
-    def test_a_worker_that_always_dies_ends_the_job(self, service: Service) -> None:
-        """After five receives the batch is dead, and the sweep fails its token: `embed` ends, not the deadline."""
+    def test_worker_that_is_always_killed(self, service: Service) -> None:
+        """After five receives the batch is in the dead-letter queue, and the reaper fails its task."""
         service.cloud.fail("*", "*", Killed, function="worker", times=None)
         job_id, started = service.submit(text(1)), service.cloud.clock.time
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.settle(within=3 * HOUR)
         assert service.job(job_id)["status"] == "running"
         assert len(service.cloud.queue("Embedding/DeadLetters")) == 1

@@ -1,4 +1,4 @@
-"""Following a job by its links: without a key, across broken connections, and told when to come back."""
+"""Following a job by its links: without a key, over broken connections, at recommended intervals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STREAM = {"Accept": "text/event-stream"}
 
 @pytest.fixture(autouse=True)
 def virtual(monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> None:
-    """The time that this machine takes does not count as waiting."""
+    """The real time of the tests does not count as waiting."""
     monkeypatch.setattr(time, "monotonic", lambda: cloud.clock.time)
 
 
@@ -47,7 +47,7 @@ def links(service: Service, job_id: str) -> dict[str, str]:
 
 
 def get(cloud: Cloud, target: str, **headers: str) -> Response:
-    """Without any header but these."""
+    """A request with these headers only."""
     return cloud.request("GET", target, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
@@ -57,14 +57,14 @@ def token_of(link: str) -> str:
 
 @pytest.fixture
 def job_id(service: Service) -> str:
-    """A job that stays queued: nothing is delivered to anybody."""
+    """A job that stays queued: no messages are delivered."""
     service.cloud.pause("publisher")
     return service.submit()
 
 
 class TestLinks:
-    def test_they_stand_in_every_answer_that_shows_a_job(self, service: Service) -> None:
-        """The 202, the job, the list, a cancelation and a retry have links that are absolute and answer."""
+    def test_responses_with_links(self, service: Service) -> None:
+        """All responses with a job have absolute links that work."""
         body = {"kind": "document", "input": {"text": "t"}}
         submitted = service.call("POST", "/jobs", json=body).json()
         job_id = submitted["job_id"]
@@ -79,8 +79,8 @@ class TestLinks:
             for link in found.values():
                 assert link.startswith(f"https://{service.cloud.rest_apis[0].host}/v1/")
 
-    def test_they_need_no_key(self, service: Service, job_id: str) -> None:
-        """Without any header they answer what the owner's key is answered."""
+    def test_no_key_is_needed(self, service: Service, job_id: str) -> None:
+        """Without headers, links return the same as the owner's key."""
         found, cloud = links(service, job_id), service.cloud
         for name in ("status", "events"):
             linked, owned = get(cloud, found[name]), service.call("GET", f"/jobs/{job_id}/{name}")
@@ -89,8 +89,8 @@ class TestLinks:
         assert log == {"events": []}
         assert get(cloud, found["self"]).status == 401
 
-    def test_they_wait_and_know_what_is_known(self, service: Service, job_id: str) -> None:
-        """`?wait=`, `Prefer` and `If-None-Match` do by link what they do by key."""
+    def test_wait_and_etag(self, service: Service, job_id: str) -> None:
+        """`?wait=`, `Prefer` and `If-None-Match` work by link as by key."""
         link, clock = links(service, job_id)["status"], service.cloud.clock
         first = get(service.cloud, link)
         assert int(first.headers["Retry-After"]) == 5
@@ -103,8 +103,8 @@ class TestLinks:
         assert (changed.status, changed.json()["status"]) == (200, "canceled")
         assert "Retry-After" not in changed.headers
 
-    def test_they_open_nothing_else(self, service: Service, job_id: str) -> None:
-        """The token is no key, opens no other path, and changes nothing by any method."""
+    def test_token_grants_nothing_else(self, service: Service, job_id: str) -> None:
+        """The token is not a key, and opens no other path or method."""
         cloud, token = service.cloud, token_of(links(service, job_id)["status"])
         before = cloud.table("Jobs").scan()["Items"]
         paths = cloud.request("GET", "/openapi.json").json()["paths"]
@@ -124,8 +124,8 @@ class TestLinks:
                 assert cloud.request(method, f"/follow/{token}/{name}", json={}).status == 404
         assert cloud.table("Jobs").scan()["Items"] == before
 
-    def test_they_end(self, service: Service, job_id: str) -> None:
-        """After 48 hours, or one more, they are a 403; fetching the job gives others."""
+    def test_expiry(self, service: Service, job_id: str) -> None:
+        """After 48 to 49 hours links are a 403, and the job has new ones."""
         old, cloud = links(service, job_id), service.cloud
         cloud.clock.advance(LINK_HOURS * HOUR)
         assert get(cloud, old["status"]).status == 200
@@ -136,12 +136,12 @@ class TestLinks:
         assert new["status"] != old["status"]
         assert get(cloud, new["status"]).status == get(cloud, new["events"]).status == 200
 
-    def test_they_stay_the_same_for_a_while(self, service: Service, job_id: str) -> None:
-        """Whoever asks again soon gets the same links, so that they can be compared and kept."""
+    def test_links_are_stable(self, service: Service, job_id: str) -> None:
+        """Links do not change for a while."""
         assert links(service, job_id) == links(service, job_id)
 
-    def test_what_does_not_hold_is_one_403(self, service: Service, job_id: str) -> None:
-        """Foreign, forged and ended tokens, and those of jobs that are gone, are refused alike, word for word."""
+    def test_invalid_links(self, service: Service, job_id: str) -> None:
+        """Foreign, forged and expired tokens, and those of expired jobs, are the same 403."""
         stranger = Service(service.cloud, "bob")
         foreign = token_of(links(stranger, stranger.submit())["status"])
         ulid, end, signature = token_of(links(service, job_id)["status"]).split(".")
@@ -161,16 +161,16 @@ class TestLinks:
         assert get(service.cloud, f"/follow/{foreign}/status").json()["job_id"] != job_id
 
     @pytest.mark.parametrize("text", ["%00", "a%2Fb", "👩‍🚀", "%F0%9F", "%0A", " ", "%20", "..", "a" * 5000])
-    def test_no_text_is_an_error_of_ours(self, service: Service, text: str) -> None:
-        """Whatever stands where a token should, the answer is a problem of the caller's, and nothing is read."""
+    def test_any_text(self, service: Service, text: str) -> None:
+        """Any text in place of a token is a 4xx, and nothing is read."""
         for name in ("status", "events"):
             answer = get(service.cloud, f"/follow/{text}/{name}")
             assert answer.status in (403, 404)
             assert_problem(answer, answer.status, "forbidden" if answer.status == 403 else "not_found")
         assert not service.cloud.calls.of("long_poll")
 
-    def test_a_job_that_is_forgotten(self, service: Service, job_id: str, knob: Callable[..., None]) -> None:
-        """A link to a job whose time is over is a 403, although its token has not ended."""
+    def test_expired_job(self, service: Service, job_id: str, knob: Callable[..., None]) -> None:
+        """A valid token of an expired job is a 403."""
         knob("Functions/Api", LINK_HOURS=24 * 365)
         link = links(service, job_id)["status"]
         service.cloud.clock.advance(90 * 24 * HOUR)
@@ -179,14 +179,13 @@ class TestLinks:
 
 @dataclass
 class Source:
-    """A browser's EventSource: connects, hears, and comes back with the number of what it heard last.
-
-    `cut` is the share of an answer that comes through before the connection breaks.
+    """A browser's EventSource, which reconnects with the id of the last event. `cut`: the share of a response
+    that is received before the connection breaks.
     """
 
     cloud: Cloud
     link: str
-    heard: list[sse.Message] = field(default_factory=list)
+    received: list[sse.Message] = field(default_factory=list)
     last_event_id: str = ""
     is_closed: bool = False
 
@@ -199,13 +198,13 @@ class Source:
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         text = answer.text[: round(cut * len(answer.text))]
         found = sse.parse(text, last_event_id=self.last_event_id)
-        self.heard += found.events
+        self.received += found.events
         self.last_event_id = found.last_event_id
         return answer
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(each.data) for each in self.heard if each.type != "end"]
+        return [json.loads(each.data) for each in self.received if each.type != "end"]
 
 
 def source(service: Service, job_id: str) -> Source:
@@ -218,99 +217,97 @@ CUTS = st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1)), max_size=8)
 class TestStreams:
     @given(cuts=CUTS)
     @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    def test_nothing_is_lost_or_repeated(self, service: Service, cuts: list[tuple[int, float]]) -> None:
-        """Wherever connections break, and whatever happens between them, each event is heard once, in order."""
+    def test_broken_connections(self, service: Service, cuts: list[tuple[int, float]]) -> None:
+        """Wherever connections break, each event is received once, in order."""
         service.cloud.pause("publisher")
         job_id = service.submit()
-        listener, jobs = source(service, job_id), store(service)
-        for number, (news, cut) in enumerate(cuts):
-            for done in range(news):
+        client, jobs = source(service, job_id), store(service)
+        for number, (new, cut) in enumerate(cuts):
+            for done in range(new):
                 jobs.apply(job_id, report_progress(10 * number + done, 100))
-            listener.connect(cut)
+            client.connect(cut)
         service.cancel(job_id)
-        while not listener.is_closed:
-            listener.connect()
-        assert listener.events == service.events(job_id)
-        assert [each["sequence"] for each in listener.events] == list(range(1, len(listener.events) + 1))
-        assert [each.type for each in listener.heard].count("end") == 1
+        while not client.is_closed:
+            client.connect()
+        assert client.events == service.events(job_id)
+        assert [each["sequence"] for each in client.events] == list(range(1, len(client.events) + 1))
+        assert [each.type for each in client.received].count("end") == 1
 
-    def test_a_whole_job(self, service: Service) -> None:
-        """A job is heard from its submission to its end, and as soon as it is over the listener is sent away."""
+    def test_complete_job(self, service: Service) -> None:
+        """A job is followed from its submission to its end, and then the stream is closed."""
         job_id, cloud = service.submit(), service.cloud
-        listener = source(service, job_id)
+        client = source(service, job_id)
         cloud.clock.call_later(3, cloud.settle)
-        while not listener.is_closed:
-            listener.connect()
-        assert listener.events == service.events(job_id)
-        assert [each.type for each in listener.heard] == [
+        while not client.is_closed:
+            client.connect()
+        assert client.events == service.events(job_id)
+        assert [each.type for each in client.received] == [
             *(f"document.{verb}" for verb in ("uploaded", "started", "chunked", "embedded", "indexed")),
             "end",
         ]
-        assert json.loads(listener.heard[-1].data) == {"status": "completed"}
+        assert json.loads(client.received[-1].data) == {"status": "completed"}
 
     @pytest.mark.parametrize("moment", [0.1, 3.3, 24.0])
-    def test_it_is_held_open_until_something_happens(self, service: Service, job_id: str, moment: float) -> None:
-        """Who knows everything waits, and hears of what is new within a second."""
-        listener, clock = source(service, job_id), service.cloud.clock
-        listener.connect()
+    def test_wait_for_event(self, service: Service, job_id: str, moment: float) -> None:
+        """A stream without new events waits, and returns an event within a second."""
+        client, clock = source(service, job_id), service.cloud.clock
+        client.connect()
         start = clock.time
         clock.call_later(moment, lambda: service.cancel(job_id))
-        listener.connect()
+        client.connect()
         assert moment <= clock.time - start <= moment + 1
-        assert [each.type for each in listener.heard] == ["document.uploaded", "document.canceled", "end"]
+        assert [each.type for each in client.received] == ["document.uploaded", "document.canceled", "end"]
 
-    def test_it_ends_before_the_gateway_does(self, service: Service, job_id: str) -> None:
-        """Where nothing happens the answer comes after 25 s, is empty, and leaves the client where it was."""
-        listener, clock = source(service, job_id), service.cloud.clock
-        listener.connect()
-        start, heard = clock.time, list(listener.heard)
-        answer = listener.connect()
-        assert (answer.status, listener.heard, listener.last_event_id) == (200, heard, "1")
+    def test_time_limit(self, service: Service, job_id: str) -> None:
+        """Without events, an empty response is sent after 25 s."""
+        client, clock = source(service, job_id), service.cloud.clock
+        client.connect()
+        start, received = clock.time, list(client.received)
+        answer = client.connect()
+        assert (answer.status, client.received, client.last_event_id) == (200, received, "1")
         assert 25 <= clock.time - start < 25.5
         assert sse.parse(answer.text).retry == 1000
 
-    def test_it_is_over_once_the_end_is_known(self, service: Service, job_id: str) -> None:
-        """204, at once, to whoever has the last event of a job that has ended; others get what they lack."""
+    def test_end(self, service: Service, job_id: str) -> None:
+        """A client with the last event gets a 204. Others get the events that they lack."""
         service.cancel(job_id)
-        listener, clock = source(service, job_id), service.cloud.clock
-        listener.connect()
+        client, clock = source(service, job_id), service.cloud.clock
+        client.connect()
         start = clock.time
-        answer = listener.connect()
+        answer = client.connect()
         assert (answer.status, answer.body) == (204, b"")
         assert clock.time - start < 0.2
         late = source(service, job_id)
         late.last_event_id = "1"
         late.connect()
-        assert [each.type for each in late.heard] == ["document.canceled", "end"]
+        assert [each.type for each in late.received] == ["document.canceled", "end"]
 
     def test_by_key(self, service: Service, job_id: str) -> None:
-        """With a key the same stream is at the job's own path, and `after` may stand for the header."""
+        """With a key the same stream is below the job's path, and `after` replaces the header."""
         service.cancel(job_id)
         by_link = get(service.cloud, f"{links(service, job_id)['events']}?after=1", Accept="text/event-stream")
         by_key = service.call("GET", f"/jobs/{job_id}/events?after=1", headers=STREAM)
         assert by_key.body == by_link.body
         assert [each.last_event_id for each in sse.parse(by_key.text).events] == ["2", "2"]
 
-    def test_a_log_longer_than_one_answer(
-        self, service: Service, job_id: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A log of more events than one answer has is heard in several, and ends in the last."""
-        monkeypatch.setattr("rest.long_poll.handler.MAX_EVENTS", 4)
+    def test_long_log(self, service: Service, job_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A log with more events than a response contains takes several responses."""
+        monkeypatch.setattr("rest.long_poll.jobs.MAX_EVENTS", 4)
         for done in range(9):
             store(service).apply(job_id, report_progress(done, 10))
         service.cancel(job_id)
-        listener, sizes = source(service, job_id), []
-        while not listener.is_closed:
-            before = len(listener.events)
-            listener.connect()
-            sizes.append(len(listener.events) - before)
+        client, sizes = source(service, job_id), []
+        while not client.is_closed:
+            before = len(client.events)
+            client.connect()
+            sizes.append(len(client.events) - before)
         assert sizes == [4, 4, 3, 0]
-        assert [each["sequence"] for each in listener.events] == list(range(1, 12))
-        assert [each.type for each in listener.heard].count("end") == 1
+        assert [each["sequence"] for each in client.events] == list(range(1, 12))
+        assert [each.type for each in client.received].count("end") == 1
 
 
 def run(service: Service, seconds: float) -> Job:
-    """A job that completes so many seconds after its submission, more or less."""
+    """Runs a job that completes about this many seconds after its submission."""
     cloud = service.cloud
     cloud.pause("start_job")
     job_id = service.submit(document_id="d")
@@ -328,15 +325,15 @@ def length(job: Job) -> float:
     return (ended - begun).total_seconds()
 
 
-@pytest.mark.usefixtures("unswept")
-class TestPace:
-    def test_it_learns_from_what_completed(self, service: Service) -> None:
-        """Each job that completes is remembered with its length; from five on, an end can be foretold."""
+@pytest.mark.usefixtures("without_reaper")
+class TestIntervals:
+    def test_history(self, service: Service) -> None:
+        """The durations of completed jobs are recorded, and five are needed for an estimate."""
         foretold, lengths = [], []
         for n in range(6):
             ended = run(service, 600 + 10 * n)
             lengths.append(length(ended))
-            assert list(store(service).history("ana", "document").seconds) == pytest.approx(lengths)
+            assert list(store(service).durations.history("ana", "document").seconds) == pytest.approx(lengths)
             service.cloud.pause("publisher")
             foretold.append(service.job(last := service.submit())["expected_completion"] is not None)
             service.cancel(last)
@@ -344,8 +341,8 @@ class TestPace:
             service.cloud.settle()
         assert foretold == [False] * 4 + [True] * 2
 
-    def test_the_usual_length(self, service: Service) -> None:
-        """What is expected is the median; the next look comes when the shortest could be done."""
+    def test_estimate(self, service: Service) -> None:
+        """The estimate is the median. The next poll is when the shortest job could be done."""
         for n in range(5):
             run(service, 600 + 10 * n)
         service.cloud.pause("publisher")
@@ -357,8 +354,8 @@ class TestPace:
         assert 620 <= (expected - begun).total_seconds() < 630
         assert 600 * 0.85 - 60 <= int(seen.headers["Retry-After"]) <= 600 - 60
 
-    def test_failures_and_strangers_teach_nothing(self, service: Service) -> None:
-        """What failed or was canceled says nothing of how long it takes, nor do jobs of another owner."""
+    def test_other_jobs_do_not_count(self, service: Service) -> None:
+        """Failed and canceled jobs, and those of other owners, do not count."""
         for _ in range(5):
             service.submit(" ")
             service.cancel(service.submit())
@@ -366,34 +363,34 @@ class TestPace:
         for _ in range(5):
             stranger.submit()
         service.cloud.settle(within=60)
-        assert store(service).history("ana", "document").seconds == ()
-        assert len(store(service).history("bob", "document").seconds) == 5
+        assert store(service).durations.history("ana", "document").seconds == ()
+        assert len(store(service).durations.history("bob", "document").seconds) == 5
         service.cloud.pause("publisher")
         assert service.job(service.submit())["expected_completion"] is None
         assert stranger.job(stranger.submit())["expected_completion"] is not None
 
-    def test_progress_says_more(self, service: Service, job_id: str) -> None:
-        """A job that is half done after ten minutes is expected after twenty, whatever is usual."""
+    def test_progress(self, service: Service, job_id: str) -> None:
+        """Progress takes precedence over the history: half done after ten minutes means twenty."""
         jobs = store(service)
         begun = datetime.fromisoformat(service.job(job_id)["created_at"])
         for batch in range(20):
-            jobs.mark_batch(jobs.get(job_id), batch, total=40)
+            jobs.progress.mark_batch(jobs.get(job_id), batch, total=40)
         service.cloud.clock.advance(600)
         seen = service.call("GET", f"/jobs/{job_id}/status")
         expected = datetime.fromisoformat(seen.json()["expected_completion"])
         assert (expected - begun).total_seconds() == pytest.approx(1200, abs=1)
         assert 450 < int(seen.headers["Retry-After"]) < 520
 
-    def test_who_obeys_looks_seldom(self, service: Service, job_id: str) -> None:
-        """Two hours of a job of which nothing is known: under 80 looks, and the end is known in time."""
-        cloud, link, looks = service.cloud, links(service, job_id)["status"], 0
+    def test_number_of_requests(self, service: Service, job_id: str) -> None:
+        """Two hours without a history take less than 80 requests, and the end is known in time."""
+        cloud, link, requests = service.cloud, links(service, job_id)["status"], 0
         start = cloud.clock.time
         cloud.clock.call_later(2 * HOUR, lambda: service.cancel(job_id))
         while "Retry-After" in (answer := get(cloud, link)).headers:
-            looks += 1
+            requests += 1
             cloud.clock.advance(int(answer.headers["Retry-After"]))
         assert answer.json()["status"] == "canceled"
-        assert looks < 80
+        assert requests < 80
         assert cloud.clock.time - start - 2 * HOUR <= 0.05 * 2 * HOUR + 1
 
 
@@ -418,13 +415,13 @@ def wait_for(url, base=1, cap=60, max_attempts=200):
 
 
 class Requests(SimpleNamespace):
-    """`requests`, whose only server is the cloud's gateway."""
+    """A fake of `requests` that calls the cloud's gateway."""
 
     def __init__(self, cloud: Cloud) -> None:
-        self.cloud, self.asked = cloud, list[str]()
+        self.cloud, self.urls = cloud, list[str]()
 
     def get(self, url: str) -> Any:
-        self.asked.append(url)
+        self.urls.append(url)
         place = urlsplit(url)
         assert place.hostname == self.cloud.rest_apis[0].host
         answer = self.cloud.request("GET", place.path.removeprefix("/v1"))
@@ -436,7 +433,7 @@ class Requests(SimpleNamespace):
 
 @pytest.fixture
 def tutorial(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """The loop that people copy, word for word."""
+    """A polling loop as in tutorials."""
     monkeypatch.setitem(__import__("sys").modules, "requests", Requests(cloud))
     namespace: dict[str, Any] = {}
     exec(TUTORIAL, namespace)
@@ -445,16 +442,16 @@ def tutorial(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
 
 
 class TestTutorial:
-    def test_it_waits_for_the_end(self, service: Service, tutorial: Callable[..., Any]) -> None:
-        """Copied from anywhere, it works against the `status` link without a key or a change."""
+    def test_loop(self, service: Service, tutorial: Callable[..., Any]) -> None:
+        """The loop works with the `status` link without a key."""
         job = service.job(service.submit())
         service.cloud.clock.call_later(100, service.cloud.settle)
         done = tutorial(job["links"]["status"])
         assert (done["job_id"], done["status"]) == (job["job_id"], "completed")
         assert service.cloud.clock.sleeps[:7] == [1, 2, 4, 8, 16, 32, 60]
 
-    def test_it_says_why_a_job_failed(self, service: Service, tutorial: Callable[..., Any]) -> None:
-        """`error` is where such loops look for it."""
+    def test_failed_job(self, service: Service, tutorial: Callable[..., Any]) -> None:
+        """The loop finds the reason in `error`."""
         job = service.job(service.submit(" "))
         service.cloud.clock.call_later(5, service.cloud.settle)
         with pytest.raises(RuntimeError, match="empty"):

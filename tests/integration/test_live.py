@@ -1,4 +1,4 @@
-"""WebSockets: who may connect, what is replayed, what is pushed, and what becomes of those who are gone."""
+"""WebSockets: connections, replays, pushes and disconnections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Messages = list[dict[str, Any]]
 
 @pytest.fixture
 def ana(service: Service) -> Service:
-    """Jobs stay queued: what happens to them, the tests decide."""
+    """A service in which jobs stay queued: the tests change them."""
     service.cloud.pause("start_job")
     return service
 
@@ -41,18 +41,18 @@ def store(ana: Service) -> JobStore:
 
 
 def report(ana: Service, job_id: str, times: int = 1) -> None:
-    """Events on the job's log."""
+    """Logs events of the job."""
     for number in range(times):
         store(ana).apply(job_id, report_progress(number, times))
 
 
 def live(ana: Service, job_id: str, *, after: int | None = None) -> WebSocket:
-    """A client that came by the job's link."""
+    """A client that connected by the job's link."""
     return ana.cloud.connect(ana.job(job_id)["links"]["live"] + ("" if after is None else f"&after={after}"))
 
 
-def guest(ana: Service) -> WebSocket:
-    """A client that came with a ticket."""
+def by_ticket(ana: Service) -> WebSocket:
+    """A client that connected with a ticket."""
     return ana.cloud.connect(ana.call("POST", "/live/tickets").json()["url"])
 
 
@@ -66,23 +66,23 @@ def types(messages: Messages) -> list[str]:
 
 
 def rows(ana: Service) -> set[str]:
-    """What is kept of connections, by entity."""
+    """The items of connections, by entity."""
     table = ana.cloud.table("Jobs")
     kinds = ("connection", "subscription", "follower")
     return {item["entity"] for item in table.scan()["Items"] if item.get("entity") in kinds}
 
 
 class TestConnecting:
-    def test_a_link_lets_in_and_subscribes(self, ana: Service, job_id: str) -> None:
-        """Without a word from the client, what happened so far arrives, then that this is all."""
+    def test_link_subscribes(self, ana: Service, job_id: str) -> None:
+        """A link replays the events so far, followed by `subscribed`."""
         socket = live(ana, job_id)
         ana.cloud.settle()
         events, subscribed = socket.take()
         assert events == {"type": "events", "events": ana.events(job_id)}
         assert subscribed == {"type": "subscribed", "job_id": job_id, "sequence": 1}
 
-    def test_from_where_one_was(self, ana: Service, job_id: str) -> None:
-        """`after` leaves out what is known; nothing new is only `subscribed`."""
+    def test_after(self, ana: Service, job_id: str) -> None:
+        """`after` omits known events. Without new ones there is only `subscribed`."""
         report(ana, job_id, 3)
         for after, expected in ((2, [3, 4]), (4, []), (99, [])):
             socket = live(ana, job_id, after=after)
@@ -90,8 +90,8 @@ class TestConnecting:
             assert sequences(socket.messages) == expected
             assert socket.messages[-1] == {"type": "subscribed", "job_id": job_id, "sequence": 4}
 
-    def test_a_ticket_lets_in_once(self, ana: Service) -> None:
-        """The second who comes with it, or comes after a minute, is refused."""
+    def test_ticket_is_valid_once(self, ana: Service) -> None:
+        """A used or expired ticket is refused."""
         ticket = ana.call("POST", "/live/tickets")
         assert ticket.status == 201
         assert ana.cloud.connect(f"?ticket={ticket.json()['ticket']}").is_open
@@ -102,14 +102,14 @@ class TestConnecting:
                 ana.cloud.connect(url)
             assert caught.value.status == 403
 
-    def test_a_ticket_asks_for_the_scope(self, ana: Service) -> None:
-        """A key that may not read jobs gets none."""
+    def test_scope_of_ticket(self, ana: Service) -> None:
+        """A key that may not read jobs gets no ticket."""
         key = make_key(ana.cloud, "ana", scopes=("jobs:write",))
         answer = ana.cloud.request("POST", "/live/tickets", headers={"Authorization": f"Bearer {key}"})
         assert answer.status == 403
 
-    def test_nobody_else_is_let_in(self, ana: Service, job_id: str) -> None:
-        """Not without anything, with a key, or with a token that is another job's, changed or over."""
+    def test_refused_connections(self, ana: Service, job_id: str) -> None:
+        """Connections without a ticket, with a key or with an invalid token are refused."""
         link = ana.job(job_id)["links"]["live"]
         token, other = (url.partition("token=")[2] for url in (link, ana.job(ana.submit())["links"]["live"]))
         id_of, rest = token.split(".", 1)
@@ -127,17 +127,17 @@ class TestConnecting:
         assert rows(ana) == set()
 
     @pytest.mark.parametrize("after", ["-1", "x", "1.5", "", "1000000", "٣", "9" * 5000])
-    def test_a_wrong_sequence_is_refused(self, ana: Service, job_id: str, after: str) -> None:
-        """What is no number of an event is a 422, before anything is written."""
+    def test_invalid_sequence(self, ana: Service, job_id: str, after: str) -> None:
+        """An invalid sequence is a 422, and nothing is written."""
         with pytest.raises(HandshakeRefused) as caught:
             ana.cloud.connect(f"{ana.job(job_id)['links']['live']}&after={after}")
         assert caught.value.status == 422
         assert rows(ana) == set()
 
 
-class TestListening:
-    def test_what_happens_arrives_once_and_in_order(self, ana: Service, job_id: str) -> None:
-        """Each event is pushed when it happens, to its last."""
+class TestSubscriptions:
+    def test_events_arrive_once_and_in_order(self, ana: Service, job_id: str) -> None:
+        """Each event is pushed once, in order, to the last."""
         socket = live(ana, job_id)
         ana.cloud.settle()
         for number in range(2, 6):
@@ -150,10 +150,10 @@ class TestListening:
         assert seen == ana.events(job_id)
         assert seen[-1]["event"] == "document.canceled"
 
-    def test_one_ticket_many_jobs(self, ana: Service) -> None:
-        """A connection listens to as many jobs as it asks for, and to none that it has left."""
+    def test_several_jobs(self, ana: Service) -> None:
+        """A connection can subscribe to several jobs, and unsubscribe."""
         one, two = ana.submit(), ana.submit()
-        socket = guest(ana)
+        socket = by_ticket(ana)
         for job_id in (one, two):
             socket.send({"action": "subscribe", "job_id": job_id})
         ana.cloud.settle()
@@ -166,8 +166,8 @@ class TestListening:
         ana.cloud.settle()
         assert [event["job_id"] for message in socket.messages for event in message["events"]] == [two]
 
-    def test_asking_again_replays(self, ana: Service, job_id: str) -> None:
-        """Who has lost track subscribes once more, from what it has."""
+    def test_subscribing_again(self, ana: Service, job_id: str) -> None:
+        """Subscribing again replays the events after the given sequence."""
         report(ana, job_id, 4)
         socket = live(ana, job_id)
         ana.cloud.settle()
@@ -180,10 +180,10 @@ class TestListening:
         ana.cloud.settle()
         assert sequences(socket.messages) == [4, 5, 6]
 
-    def test_others_jobs_are_not_there(self, ana: Service, job_id: str) -> None:
-        """Somebody else's job, one that never was and what is no id are told apart by nothing."""
+    def test_unknown_jobs(self, ana: Service, job_id: str) -> None:
+        """The errors for other owners' jobs, unknown jobs and malformed ids are equal."""
         ben = Service(ana.cloud, "ben")
-        socket = guest(ben)
+        socket = by_ticket(ben)
         answers = []
         for other in (job_id, "job_" + "0" * 26, "x"):
             socket.send({"action": "subscribe", "job_id": other})
@@ -196,8 +196,8 @@ class TestListening:
         ana.cloud.settle()
         assert socket.messages == []
 
-    def test_a_link_opens_one_job(self, ana: Service, job_id: str) -> None:
-        """Who came by a link may neither listen to another job of the owner nor follow."""
+    def test_link_is_for_one_job(self, ana: Service, job_id: str) -> None:
+        """A connection by link cannot subscribe to other jobs or follow kinds."""
         socket, other = live(ana, job_id), ana.submit()
         ana.cloud.settle()
         socket.take()
@@ -208,8 +208,8 @@ class TestListening:
         ana.cloud.settle()
         assert socket.messages == []
 
-    def test_long_logs_come_in_few_messages(self, ana: Service, job_id: str) -> None:
-        """A replay is packed: 300 events are a handful of messages, none over a frame."""
+    def test_long_logs(self, ana: Service, job_id: str) -> None:
+        """A replay of 300 events takes few messages, none larger than a frame."""
         report(ana, job_id, 300)
         socket = live(ana, job_id)
         ana.cloud.settle()
@@ -218,7 +218,7 @@ class TestListening:
         assert all(len(text.encode()) <= 32 * 1024 for text in socket.texts)
 
     @pytest.mark.parametrize(
-        ("said", "field"),
+        ("sent", "field"),
         [
             ("", "message"),
             ("{", "message"),
@@ -237,10 +237,10 @@ class TestListening:
             ('{"action": "subscribe", "job_id": "\\ud800"}', "message"),
         ],
     )
-    def test_wrong_messages_are_told_so(self, ana: Service, said: Any, field: str) -> None:
-        """An error names what is wrong; the connection stays."""
-        socket = guest(ana)
-        socket.send(said)
+    def test_invalid_messages(self, ana: Service, sent: Any, field: str) -> None:
+        """The error names what is invalid, and the connection stays open."""
+        socket = by_ticket(ana)
+        socket.send(sent)
         (answer,) = socket.take()
         assert (answer["type"], answer["code"]) == ("error", "invalid_request")
         assert answer["message"].startswith(field)
@@ -249,11 +249,11 @@ class TestListening:
 
 
 class TestFollowing:
-    def test_every_job_of_the_owner(self, ana: Service) -> None:
-        """From then on each event of each job of the kind, and nothing of other owners."""
+    def test_follow(self, ana: Service) -> None:
+        """New events of all the owner's jobs of the kind are sent, and none of other owners."""
         ana.submit()
         ana.cloud.settle()
-        socket, ben = guest(ana), Service(ana.cloud, "ben")
+        socket, ben = by_ticket(ana), Service(ana.cloud, "ben")
         socket.send({"action": "follow", "kind": "document"})
         assert socket.take() == [{"type": "following", "kind": "document"}]
         first, _, second = ana.submit(), ben.submit(), ana.submit()
@@ -268,9 +268,9 @@ class TestFollowing:
         ana.cloud.settle()
         assert socket.messages == []
 
-    def test_who_follows_and_listens_is_told_once(self, ana: Service) -> None:
-        """A job that a follower also listens to comes by one of the two ways."""
-        socket = guest(ana)
+    def test_follower_that_subscribes(self, ana: Service) -> None:
+        """The events of a job that a follower also subscribes to are sent once."""
+        socket = by_ticket(ana)
         socket.send({"action": "follow", "kind": "document"})
         job_id = ana.submit()
         socket.send({"action": "subscribe", "job_id": job_id})
@@ -280,10 +280,10 @@ class TestFollowing:
         assert sequences(socket.messages, job_id) == [1, 2, 3, 4]
 
 
-class TestGone:
-    def test_who_closes_is_forgotten(self, ana: Service, job_id: str) -> None:
-        """Nothing is kept of a connection that has ended."""
-        sockets = [live(ana, job_id), guest(ana), guest(ana)]
+class TestDisconnections:
+    def test_closed_connection(self, ana: Service, job_id: str) -> None:
+        """A closed connection has no items left."""
+        sockets = [live(ana, job_id), by_ticket(ana), by_ticket(ana)]
         sockets[1].send({"action": "follow", "kind": "document"})
         sockets[2].send({"action": "subscribe", "job_id": job_id})
         assert rows(ana) == {"connection", "subscription", "follower"}
@@ -291,15 +291,15 @@ class TestGone:
             socket.close()
         assert rows(ana) == set()
 
-    def test_who_vanishes_harms_nobody(self, ana: Service, job_id: str) -> None:
-        """The others get each event; the gone are found out by the next one, and forgotten."""
+    def test_vanished_connection(self, ana: Service, job_id: str) -> None:
+        """A vanished connection is deleted at the next event, and others get each event."""
         sockets = [live(ana, job_id) for _ in range(10)]
-        follower = guest(ana)
+        follower = by_ticket(ana)
         follower.send({"action": "follow", "kind": "document"})
         ana.cloud.settle()
         ana.cloud.clock.advance(MINUTE)
-        for gone in (*sockets[::3], follower):
-            gone.drop()
+        for vanished in (*sockets[::3], follower):
+            vanished.drop()
         report(ana, job_id, 2)
         ana.cloud.settle()
         for socket in sockets:
@@ -309,8 +309,8 @@ class TestGone:
         assert sum(item.get("entity") == "subscription" for item in kept) == sum(s.is_open for s in sockets)
         assert ana.cloud.functions.errors == []
 
-    def test_who_is_still_connecting_is_waited_for(self, ana: Service, job_id: str) -> None:
-        """The stream can be faster than the handshake: what cannot be told yet is told a little later."""
+    def test_handshake(self, ana: Service, job_id: str) -> None:
+        """Events during a connection's handshake are sent a little later."""
         url = ana.job(job_id)["links"]["live"]
         polled: list[int] = []
         ana.cloud.on(
@@ -327,12 +327,10 @@ class TestGone:
         assert sequences(socket.messages) == [1]
         assert types(socket.messages)[-1] == "subscribed"
 
-    def test_silence_does_not_end_a_connection(
-        self, ana: Service, job_id: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Pings keep it open for as long as API Gateway lets it live, which is two hours."""
+    def test_pings(self, ana: Service, job_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pings keep a connection open for two hours, API Gateway's limit."""
         for rule in ana.cloud.bus.rules:
-            if rule.every == MINUTE:  # what else looks around takes its time
+            if rule.every == MINUTE:  # not the schedules of other functions
                 monkeypatch.setattr(rule, "enabled", False)
         socket = live(ana, job_id)
         ana.cloud.settle()
@@ -346,20 +344,18 @@ class TestGone:
         ana.cloud.settle()
         assert rows(ana) == set()
 
-    def test_pings_find_the_gone(self, ana: Service, job_id: str) -> None:
-        """A connection that vanished from a silent job is forgotten within minutes."""
+    def test_pings_find_vanished_connections(self, ana: Service, job_id: str) -> None:
+        """A vanished connection without events is deleted within minutes."""
         live(ana, job_id).drop()
         ana.cloud.advance(10 * MINUTE)
         assert rows(ana) == set()
 
 
-class TestTrouble:
+class TestFaults:
     @pytest.mark.parametrize("after", [False, True], ids=["unsent", "unanswered"])
     @pytest.mark.parametrize("error", ["LimitExceededException", "InternalServerError"])
-    def test_what_could_not_be_sent_is_sent_again(
-        self, ana: Service, job_id: str, error: str, after: bool
-    ) -> None:
-        """A throttle or fault at one connection: it misses nothing, and the others notice nothing."""
+    def test_failed_messages(self, ana: Service, job_id: str, error: str, after: bool) -> None:
+        """A connection that could not be reached gets what it lacks later; others are not affected."""
         sockets = [live(ana, job_id) for _ in range(3)]
         ana.cloud.settle()
         for socket in sockets:
@@ -380,8 +376,8 @@ class TestTrouble:
         assert sorted(set(sequences(sockets[1].messages))) == [2, 3]
         assert sequences(sockets[1].messages)[-1] == 3
 
-    def test_who_can_never_be_told_is_sent_away(self, ana: Service, job_id: str) -> None:
-        """After some tries the connection is closed: its client comes back, which is better than silence."""
+    def test_failing_connection(self, ana: Service, job_id: str) -> None:
+        """A connection that fails too often is closed, so that its client reconnects."""
         socket = live(ana, job_id)
         ana.cloud.settle()
         ana.cloud.fail("apigatewaymanagementapi", "PostToConnection", "LimitExceededException", times=None)
@@ -390,8 +386,8 @@ class TestTrouble:
         assert not socket.is_open
         assert rows(ana) == set()
 
-    def test_a_failed_push_comes_again(self, ana: Service, job_id: str) -> None:
-        """A fault of the table while listeners are told costs nobody an event."""
+    def test_fault_of_the_table(self, ana: Service, job_id: str) -> None:
+        """A fault of the table during a push loses no event."""
         socket = live(ana, job_id)
         ana.cloud.settle()
         for operation in ("Query", "PutItem"):
@@ -400,13 +396,13 @@ class TestTrouble:
         ana.cloud.settle(within=10 * MINUTE)
         assert sorted(set(sequences(socket.messages))) == [1, 2, 3, 4]
 
-    def test_killed_anywhere(self, ana: Service) -> None:
-        """Whichever call is `live_push`'s last, listener and follower end with every event."""
+    def test_kill_at_each_call(self, ana: Service) -> None:
+        """Wherever `push` is killed, subscribers and followers get every event."""
         calls = len(ana.cloud.calls.of("push"))
         killed = 0
         for after in range(40):
             job_id = ana.submit()
-            socket, follower = live(ana, job_id), guest(ana)
+            socket, follower = live(ana, job_id), by_ticket(ana)
             follower.send({"action": "follow", "kind": "document"})
             rule = ana.cloud.kill("push", after=after)
             report(ana, job_id, 2)
@@ -420,8 +416,8 @@ class TestTrouble:
         assert calls == 0
         assert killed > 5
 
-    def test_an_unreliable_stream(self, ana: Service) -> None:
-        """Batches that come twice and readers that take turns at random: in order, whole, without a gap."""
+    def test_unreliable_stream(self, ana: Service) -> None:
+        """With duplicate batches and concurrent consumers, events arrive in order, without gaps."""
         for seed in range(5):
             ana.cloud.unreliable(seed, duplicates=0.5)
             job_id = ana.submit()
@@ -442,8 +438,8 @@ class TestTrouble:
     ),
     seed=st.integers(0, 1000),
 )
-def test_whoever_comes_and_goes(ana: Service, steps: list[str], seed: int) -> None:
-    """Clients that come, go, vanish, ask again and come back see every event after their first, in order."""
+def test_any_clients(ana: Service, steps: list[str], seed: int) -> None:
+    """Clients that connect, disconnect, vanish and subscribe again get every event after their first, in order."""
     cloud = ana.cloud
     cloud.reset()
     cloud.pause("start_job")
@@ -479,7 +475,7 @@ def test_whoever_comes_and_goes(ana: Service, steps: list[str], seed: int) -> No
 
 
 class Client:
-    """Follows the rules: repetitions are dropped, and there must be no gap."""
+    """A client: repeated events are ignored, and there may be no gap."""
 
     def __init__(self, ana: Service, job_id: str) -> None:
         self.ana, self.job_id, self.last = ana, job_id, 0
@@ -497,7 +493,7 @@ class Client:
 
 
 class TestChannel:
-    """A synthetic producer, as the worker of a model call will be one."""
+    """A producer of text, as a worker that calls a model."""
 
     @pytest.fixture
     def open_channel(self, ana: Service) -> Callable[[str], Channel]:
@@ -506,10 +502,8 @@ class TestChannel:
         sockets = Sockets(cloud.client("apigatewaymanagementapi"))
         return lambda job_id: Channel(job_id, subscriptions, sockets, clock=lambda: cloud.clock.time)
 
-    def test_tokens_arrive_and_latecomers_get_the_text_so_far(
-        self, ana: Service, job_id: str, open_channel: Callable[[str], Channel]
-    ) -> None:
-        """Both end with the whole text; the log knows nothing of it."""
+    def test_text(self, ana: Service, job_id: str, open_channel: Callable[[str], Channel]) -> None:
+        """Subscribers from the start and later ones have the whole text at the end. The log has none of it."""
         tokens = [f"word{number} 👩‍🚀 " for number in range(60)]
         early = live(ana, job_id)
         ana.cloud.settle()
@@ -527,10 +521,10 @@ class TestChannel:
         assert len(ana.events(job_id)) == 1
         assert len([t for t in types(early.messages) if t in ("delta", "snapshot")]) < len(tokens)
 
-    def test_who_loses_track_asks_again(
+    def test_subscribing_again_gets_the_text(
         self, ana: Service, job_id: str, open_channel: Callable[[str], Channel]
     ) -> None:
-        """A subscription asked anew is told the text so far, and goes on from there."""
+        """A client that subscribes again gets the text so far, and then the rest."""
         socket = live(ana, job_id)
         ana.cloud.settle()
         channel = open_channel(job_id)
@@ -544,8 +538,8 @@ class TestChannel:
         channel.write("three")
         assert text_of(socket.messages) == "one two three"
 
-    def test_nobody_listens(self, ana: Service, job_id: str, open_channel: Callable[[str], Channel]) -> None:
-        """Then nothing is sent, and the table is asked once a second at most."""
+    def test_no_subscribers(self, ana: Service, job_id: str, open_channel: Callable[[str], Channel]) -> None:
+        """Without subscribers nothing is sent, and the table is read at most once a second."""
         before = len(ana.cloud.calls.log)
         with open_channel(job_id) as channel:
             for _ in range(100):
@@ -556,8 +550,8 @@ class TestChannel:
         assert len(actions) <= 6
 
 
-def test_no_secret_leaves(ana: Service, job_id: str) -> None:
-    """Neither tickets nor tokens are in what functions log or keep."""
+def test_secrets_are_not_stored_or_logged(ana: Service, job_id: str) -> None:
+    """Tickets and tokens are neither logged nor stored."""
     ticket = ana.call("POST", "/live/tickets").json()["ticket"]
     url = ana.job(job_id)["links"]["live"]
     ana.cloud.connect(f"?ticket={ticket}")

@@ -1,4 +1,4 @@
-"""Once a minute: what no Catch can see. Dead messages and deadlines that have passed."""
+"""Ending overdue jobs, and those of dead letters, once a minute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.service import Service
 HOOK = "https://hooks.example.com/"
 
 
-def sweep(cloud: Cloud) -> None:
+def run_reaper(cloud: Cloud) -> None:
     assert cloud.invoke("reaper", {}).error is None
 
 
@@ -22,8 +22,8 @@ def rows(cloud: Cloud) -> list[dict[str, Any]]:
 
 
 class TestDeadlines:
-    def test_a_job_that_takes_too_long_ends(self, service: Service) -> None:
-        """A job that nobody ever started fails within a minute of its deadline, with a reason."""
+    def test_overdue_job(self, service: Service) -> None:
+        """A job that was never started fails within a minute of its deadline."""
         service.cloud.pause("start_job")
         job_id = service.submit()
         service.cloud.clock.advance(4 * 3600 - 90)
@@ -35,36 +35,36 @@ class TestDeadlines:
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "deadline_exceeded")
 
-    def test_jobs_that_have_ended_or_have_time_are_left_alone(self, service: Service) -> None:
-        """Only open jobs are looked at, and of these only late ones."""
+    def test_other_jobs(self, service: Service) -> None:
+        """Only open jobs after their deadline are ended."""
         ended = service.submit("done")
         service.cloud.settle(within=60)
         service.cloud.pause("publisher")
-        canceled, late = service.submit(), service.submit()
+        canceled, overdue = service.submit(), service.submit()
         service.cancel(canceled)
         service.cloud.clock.advance(4 * 3600 + 1)
         young = service.submit()
-        sweep(service.cloud)
-        assert [service.job(job_id)["status"] for job_id in (ended, canceled, late, young)] == [
+        run_reaper(service.cloud)
+        assert [service.job(job_id)["status"] for job_id in (ended, canceled, overdue, young)] == [
             "completed",
             "canceled",
             "failed",
             "queued",
         ]
 
-    def test_one_job_that_cannot_be_ended_stops_no_other(self, service: Service) -> None:
-        """What fails for one job is logged, and the others are ended; the next sweep tries again."""
+    def test_error_of_one_job(self, service: Service) -> None:
+        """The error of one job is logged, the others are ended, and the next run tries again."""
         service.cloud.pause("publisher")
         jobs = [service.submit(str(number)) for number in range(4)]
         service.cloud.clock.advance(4 * 3600 + 1)
         service.cloud.fail("dynamodb", "TransactWriteItems", "InternalServerError", function="reaper")
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         assert sorted(service.job(job_id)["status"] for job_id in jobs) == ["failed"] * 3 + ["queued"]
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         assert {service.job(job_id)["status"] for job_id in jobs} == {"failed"}
 
-    def test_a_table_that_cannot_be_read_stops_no_other_duty(self, service: Service) -> None:
-        """Dead messages are buried even if deadlines cannot be looked up, or another queue be read."""
+    def test_outage_of_the_table(self, service: Service) -> None:
+        """Dead letters are handled even if deadlines cannot be read, or another queue cannot."""
         job_id = service.submit()
         service.cloud.pause("publisher")
         service.cloud.queue("Indexing/DeadLetters").send({"event": "document.uploaded", "job_id": job_id})
@@ -72,7 +72,7 @@ class TestDeadlines:
         service.cloud.fail(
             "sqs", "ReceiveMessage", "InternalError", function="reaper", when=is_embedding, times=None
         )
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         assert service.job(job_id)["error"]["code"] == "not_started"
 
 
@@ -81,8 +81,8 @@ def is_embedding(call: Any) -> bool:
 
 
 class TestIndexing:
-    def test_a_job_that_cannot_be_started_ends(self, service: Service) -> None:
-        """After five failed starts the job fails, within the minute after the last."""
+    def test_failed_starts(self, service: Service) -> None:
+        """After five failed starts the job fails, within a minute."""
         service.cloud.fail(
             "stepfunctions", "StartExecution", "AccessDeniedException", function="start_job", times=None
         )
@@ -95,8 +95,8 @@ class TestIndexing:
         service.assert_over(job_id, "failed", "not_started")
 
     @pytest.mark.parametrize("event", ["document.canceled", "document.indexed", "document.failed"])
-    def test_a_clean_up_that_failed_waits_for_a_person(self, service: Service, event: str) -> None:
-        """What is left behind is no job's end: the message stays in the queue, to be redriven."""
+    def test_failed_clean_up(self, service: Service, event: str) -> None:
+        """The message of a failed clean-up stays in the queue, to be redriven."""
         job_id = service.submit()
         service.cloud.settle(within=60)
         service.cloud.queue("Indexing/DeadLetters").send({"event": event, "job_id": job_id})
@@ -105,8 +105,8 @@ class TestIndexing:
         assert len(service.cloud.queue("Indexing/DeadLetters")) == 1
         assert service.job(job_id)["status"] == "completed"
 
-    def test_a_removal_that_failed_waits_for_a_person(self, service: Service) -> None:
-        """A document's removal that fails five times stays, and does its work when it is redriven."""
+    def test_failed_deletion(self, service: Service) -> None:
+        """The message of a failed deletion stays, and works when it is redriven."""
         service.submit(document_id="d")
         service.cloud.settle(within=60)
         broken = service.cloud.fail("s3", "DeleteObjects", "SlowDown", function="start_job", times=None)
@@ -121,27 +121,27 @@ class TestIndexing:
         service.cloud.settle()
         assert not service.vectors()
 
-    def test_a_job_that_has_expired_is_no_trouble(self, service: Service) -> None:
-        """A dead start of a job that is gone is dropped."""
+    def test_expired_job(self, service: Service) -> None:
+        """The dead letter of an expired job is dropped."""
         service.cloud.queue("Indexing/DeadLetters").send({"event": "document.uploaded", "job_id": "job_x"})
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         assert len(service.cloud.queue("Indexing/DeadLetters")) == 0
 
 
 class TestEmbedding:
-    def test_a_batch_whose_worker_died_each_time_ends_the_job(self, service: Service, unswept: None) -> None:
-        """The state machine hears of it by the task token, and its failure branch ends the job."""
+    def test_killed_workers(self, service: Service, without_reaper: None) -> None:
+        """The task of a dead batch is failed, and the failure branch ends the job."""
         service.cloud.fail("dynamodb", "GetItem", Killed, function="worker", times=None)
         job_id = service.submit()
         service.cloud.settle(within=3 * 3600)
         assert len(service.cloud.queue("Embedding/DeadLetters")) == 1
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "unavailable", "embed")
         assert len(service.cloud.queue("Embedding/DeadLetters")) == 0
 
-    def test_a_token_that_is_used_up_is_no_trouble(self, service: Service) -> None:
-        """A dead batch of a job that has ended is dropped."""
+    def test_used_token(self, service: Service) -> None:
+        """The dead batch of a job that has ended is dropped."""
         service.cloud.pause("worker")
         job_id = service.submit()
         service.cloud.settle()
@@ -149,14 +149,14 @@ class TestEmbedding:
         service.cloud.resume()
         service.cloud.settle(within=60)
         service.cloud.queue("Embedding/DeadLetters").send(body)
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         service.cloud.settle()
         service.assert_over(job_id, "completed")
 
 
-class TestSweep:
-    def test_one_bad_message_stops_no_other(self, service: Service) -> None:
-        """A message that cannot be read stays for a person; those behind it are handled."""
+class TestRuns:
+    def test_invalid_message(self, service: Service) -> None:
+        """An invalid message stays in the queue, and the others are handled."""
         service.cloud.pause("publisher")
         jobs = [service.submit(str(number)) for number in range(12)]
         queue = service.cloud.queue("Indexing/DeadLetters")
@@ -165,41 +165,41 @@ class TestSweep:
                 queue.send(["no json", "[]", '{"event": "document.uploaded"}'][number // 5])
             queue.send({"event": "document.uploaded", "job_id": job_id})
         service.cloud.queue("Embedding/DeadLetters").send("no json")
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         assert {service.job(job_id)["status"] for job_id in jobs} == {"failed"}
         assert sorted(queue.bodies) == ["[]", "no json", '{"event": "document.uploaded"}']
 
-    def test_twice_is_the_same_as_once(self, service: Service, receiver: Receiver) -> None:
-        """Messages that are seen again, and jobs that are late still, change nothing more."""
+    def test_repeated_runs(self, service: Service, receiver: Receiver) -> None:
+        """Duplicate messages and repeated runs change nothing more."""
         service.cloud.pause("publisher")
-        dead, late = service.submit(webhook_url=HOOK), service.submit()
+        dead, overdue = service.submit(webhook_url=HOOK), service.submit()
         queue = service.cloud.queue("Indexing/DeadLetters")
         for _ in range(2):
             queue.send({"event": "document.uploaded", "job_id": dead})
         service.cloud.clock.advance(4 * 3600 + 1)
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         before = rows(service.cloud)
         queue.send({"event": "document.uploaded", "job_id": dead})
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         assert rows(service.cloud) == before
         assert [event["event"] for event in service.events(dead)] == ["document.uploaded", "document.failed"]
-        assert service.job(late)["error"]["code"] == "deadline_exceeded"
+        assert service.job(overdue)["error"]["code"] == "deadline_exceeded"
 
-    def test_a_death_after_any_call_is_made_up_for(self, service: Service, receiver: Receiver) -> None:
-        """Wherever in its work a sweep is killed, a later one does what was left."""
+    def test_kill_after_any_call(self, service: Service, receiver: Receiver) -> None:
+        """Wherever a run is killed, a later one completes the work."""
 
         def prepare() -> tuple[Service, list[str]]:
             service.cloud.reset()
             service.cloud.pause("publisher")
             owner = Service(service.cloud)
-            jobs = [owner.submit("dead"), owner.submit("late")]
+            jobs = [owner.submit("dead"), owner.submit("overdue")]
             service.cloud.clock.advance(4 * 3600 - 100)
             service.cloud.queue("Indexing/DeadLetters").send({"event": "document.uploaded", "job_id": jobs[0]})
             service.cloud.clock.advance(101)
             return owner, jobs
 
         prepare()
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         reads = ("Query", "GetItem")
         work = [call.index for call in service.cloud.calls.of("reaper") if call.operation not in reads]
         assert len(work) > 5
@@ -208,15 +208,15 @@ class TestSweep:
             service.cloud.kill("reaper", after=k)
             assert isinstance(service.cloud.invoke("reaper", {}).error, Killed)
             service.cloud.clock.advance(301)
-            sweep(service.cloud)
+            run_reaper(service.cloud)
             assert {owner.job(job_id)["status"] for job_id in jobs} == {"failed"}
             assert [event["sequence"] for event in owner.events(jobs[0])] == [1, 2]
             assert len(service.cloud.queue("Indexing/DeadLetters")) == 0
 
-    def test_it_takes_more_than_one_batch(self, service: Service) -> None:
-        """A queue of 35 is empty after one sweep."""
+    def test_several_batches(self, service: Service) -> None:
+        """A queue of 35 messages is empty after one run."""
         queue = service.cloud.queue("Indexing/DeadLetters")
         for number in range(35):
             queue.send({"event": "document.uploaded", "job_id": f"job_{number}"})
-        sweep(service.cloud)
+        run_reaper(service.cloud)
         assert len(queue) == 0

@@ -1,4 +1,4 @@
-"""Once a minute: deliveries that are due later than a queue can delay, were never queued, or were given up."""
+"""Deliveries that are due later than a queue can delay, were not queued, or have dead messages."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tests.support.webhooks import (
     deliveries,
     delivery,
     endpoint,
+    get_delivery,
     health,
     message,
-    shown,
     statuses,
 )
 
 Knob = Callable[..., None]
 
 
-def wake(cloud: Cloud) -> None:
+def run_retry_scheduler(cloud: Cloud) -> None:
     assert cloud.invoke("retry_scheduler", {}).error is None
 
 
 class TestDue:
-    def test_what_was_never_queued_is_woken(self, service: Service, receiver: Receiver) -> None:
-        """A delivery that was written, and whose message never came, is sent about a quarter of an hour later."""
+    def test_delivery_that_was_not_queued(self, service: Service, receiver: Receiver) -> None:
+        """A delivery without a message is sent after about 15 minutes."""
         endpoint(service)
         service.cloud.fail("sqs", "SendMessageBatch", Killed, function="dispatch", times=None)
         canceled(service)
@@ -42,7 +42,7 @@ class TestDue:
         assert delivery(service.cloud).status == "delivered"
 
     def test_a_long_wait_holds_no_message(self, service: Service, receiver: Receiver) -> None:
-        """Until an attempt that is hours ahead is due, nothing lies in the queue for it."""
+        """An attempt that is hours ahead has no message in the queue."""
         receiver.always = 500
         endpoint(service)
         canceled(service)
@@ -55,8 +55,8 @@ class TestDue:
         service.let_pass(90)
         assert len(receiver.requests) == 4
 
-    def test_nothing_is_woken_twice(self, service: Service, receiver: Receiver) -> None:
-        """While the sender is behind, each run finds what the one before has queued put off, ever farther."""
+    def test_slow_queue(self, service: Service, receiver: Receiver) -> None:
+        """While the sender is behind, each run queues a delivery again after twice the time of the one before."""
         endpoint(service)
         service.cloud.pause("sender")
         for _ in range(3):
@@ -69,7 +69,7 @@ class TestDue:
         assert len(service.cloud.queue("Webhooks/Queue")) == 0
 
     def test_a_shard_that_cannot_be_read_stops_no_other(self, service: Service, receiver: Receiver) -> None:
-        """What fails in one run is done in the next."""
+        """Queries that fail in one run succeed in the next."""
         receiver.answers = [500] * 9
         endpoint(service)
         for _ in range(3):
@@ -87,8 +87,8 @@ class TestDue:
 
 
 class TestDeadLetters:
-    def test_a_sender_that_dies_each_time_spends_an_attempt(self, service: Service, receiver: Receiver) -> None:
-        """Five dead senders count as one failed attempt, of ours, and the schedule goes on."""
+    def test_sender_killed_each_time(self, service: Service, receiver: Receiver) -> None:
+        """Five killed senders count as one failed attempt, and the schedule continues."""
         receiver.react = lambda received: Killed() if len(receiver.requests) <= 5 else 200
         job_id = canceled(service, webhook_url="https://hooks.example.com/")
         service.let_pass(2 * HOUR)
@@ -98,26 +98,26 @@ class TestDeadLetters:
         assert service.job(job_id)["webhook"]["status"] == "delivered"
         assert_no_leftovers(service.cloud)
 
-    def test_senders_that_always_die_end_it(self, service: Service, receiver: Receiver, knob: Knob) -> None:
-        """When the schedule has been used up so, the delivery has failed, and the job shows it."""
+    def test_sender_always_killed(self, service: Service, receiver: Receiver, knob: Knob) -> None:
+        """If all attempts are lost like this, the delivery has failed, and the job shows it."""
         knob("RetryScheduler", WEBHOOK_SCHEDULE_SECONDS=[0, 5, 300])
         receiver.always = Killed()
         job_id = canceled(service, webhook_url="https://hooks.example.com/")
         service.let_pass(12 * HOUR)
-        # the index wakes once more what has lain in the queue for a quarter of an hour
+        # a message that is in the queue for 15 minutes is queued again
         assert 3 * 5 <= len(receiver.requests) <= 3 * 10
         webhook = service.job(job_id)["webhook"]
         assert (webhook["status"], webhook["attempts"], webhook["next_attempt_at"]) == ("failed", 3, None)
         assert (webhook["last_attempt"]["error"], webhook["last_attempt"]["status"]) == ("internal", None)
         assert_no_leftovers(service.cloud)
 
-    def test_what_somebody_has_in_hand_is_left_to_him(self, service: Service, receiver: Receiver) -> None:
-        """A dead message of a delivery that is being sent stays until one knows how that ended."""
+    def test_dead_message_of_a_claimed_delivery(self, service: Service, receiver: Receiver) -> None:
+        """A dead message of a claimed delivery stays until its attempt is recorded."""
         cloud = service.cloud
 
         def react(received: Received) -> int:
             cloud.queue("Webhooks/DeadLetters").send(message(delivery(cloud)))
-            wake(cloud)
+            run_retry_scheduler(cloud)
             return 200
 
         receiver.react = react
@@ -129,8 +129,8 @@ class TestDeadLetters:
         assert len(cloud.queue("Webhooks/DeadLetters")) == 0
         assert [each.error for each in attempts(cloud, delivery(cloud))] == [None]
 
-    def test_a_delivery_that_is_gone_or_ended_is_no_trouble(self, service: Service, receiver: Receiver) -> None:
-        """Its dead message is dropped, and changes nothing."""
+    def test_dead_message_of_an_ended_delivery(self, service: Service, receiver: Receiver) -> None:
+        """A dead message of an ended or unknown delivery is deleted."""
         endpoint(service)
         canceled(service)
         service.cloud.settle()
@@ -138,12 +138,12 @@ class TestDeadLetters:
         gone = message(ended).replace(ended.delivery_id, ended.delivery_id[:-1] + "0")
         for body in (message(ended), gone):
             service.cloud.queue("Webhooks/DeadLetters").send(body)
-        wake(service.cloud)
+        run_retry_scheduler(service.cloud)
         assert len(service.cloud.queue("Webhooks/DeadLetters")) == 0
         assert delivery(service.cloud) == ended
 
     def test_one_bad_message_stops_no_other(self, service: Service, receiver: Receiver) -> None:
-        """What cannot be read stays for a person; 35 behind it are handled in one run, and what is due is sent."""
+        """Malformed dead messages stay; 35 others are handled in one run, and due deliveries are sent."""
         receiver.always = 500
         endpoint(service)
         canceled(service)
@@ -155,14 +155,14 @@ class TestDeadLetters:
             dead.send(message(waiting).replace(waiting.delivery_id[-2:], f"{number:02}"))
             if number % 10 == 0:
                 dead.send(["no json", "[]", "{}", '{"delivery_id": 1}'][number // 10])
-        wake(service.cloud)
+        run_retry_scheduler(service.cloud)
         assert sorted(dead.bodies) == ["[]", "no json", '{"delivery_id": 1}', "{}"]
         service.cloud.settle()
-        assert shown(service, waiting.delivery_id)["attempt_count"] == waiting.attempts + 1
+        assert get_delivery(service, waiting.delivery_id)["attempt_count"] == waiting.attempts + 1
 
 
 def test_it_is_deployed_to_run_every_minute(service: Service, receiver: Receiver) -> None:
-    """Nobody has to call it: with all schedules as they are, a retry of half an hour comes in time."""
+    """With the schedules of the deployment, a retry after 30 minutes is made in time."""
     receiver.answers = [500, 500, 500]
     endpoint(service)
     canceled(service)

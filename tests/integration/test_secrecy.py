@@ -100,7 +100,7 @@ TROUBLE: dict[str, Callable[[Cloud], object]] = {
 
 class TestLogs:
     @pytest.mark.parametrize("trouble", TROUBLE)
-    @pytest.mark.usefixtures("unswept")
+    @pytest.mark.usefixtures("without_reaper")
     def test_no_line_tells_what_it_should_not(
         self, service: Service, receiver: Receiver, lines: Callable[[], str], trouble: str
     ) -> None:

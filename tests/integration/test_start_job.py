@@ -1,4 +1,4 @@
-"""Starting a document's execution exactly once, whatever is lost or repeated."""
+"""Starting a document's execution exactly once, with faults and duplicates."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def tell(service: Service, event: str, job_id: str) -> None:
 
 
 class TestStart:
-    def test_the_execution_gets_keys_and_the_time_that_is_left(self, service: Service) -> None:
-        """It is named after the job, and times out when the job's deadline comes."""
+    def test_execution(self, service: Service) -> None:
+        """It has the job's id as name and keys as input, and times out at the job's deadline."""
         service.cloud.pause("start_job")
         job_id = service.submit("text", document_id="d")
         service.cloud.settle()
@@ -41,18 +41,16 @@ class TestStart:
 
     @pytest.mark.parametrize("failure", ["ServiceUnavailable", Killed])
     @pytest.mark.parametrize("started", [True, False])
-    def test_a_start_that_broke_off_is_made_up_for(
-        self, service: Service, unswept: None, failure: Any, started: bool
-    ) -> None:
-        """Whether or not the execution was started, the message that comes again leaves one that runs once."""
+    def test_interrupted_start(self, service: Service, without_reaper: None, failure: Any, started: bool) -> None:
+        """After an interrupted start, the repeated message leaves one execution."""
         service.cloud.fail("stepfunctions", "StartExecution", failure, function="start_job", after=started)
         job_id = service.submit()
         service.cloud.settle(within=600)
         service.assert_over(job_id, "completed")
         assert len(service.cloud.executions.all()) == 1
 
-    def test_an_execution_that_runs_is_left_alone(self, service: Service) -> None:
-        """A second start while the first has not begun its work finds it running."""
+    def test_running_execution(self, service: Service) -> None:
+        """A second start finds the execution running, and changes nothing."""
         job_id = service.submit()
         service.cloud.poll("publisher")
         service.cloud.poll("start_job")
@@ -64,10 +62,8 @@ class TestStart:
         service.cloud.settle(within=60)
         service.assert_over(job_id, "completed")
 
-    def test_an_execution_that_ended_unheard_ends_the_job(
-        self, service: Service, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """If the run was stopped before it began, and nobody was told, the start that comes again ends the job."""
+    def test_lost_execution(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        """If the execution was stopped before it began, the repeated start fails the job."""
         for rule in service.cloud.bus.rules:
             monkeypatch.setattr(rule, "enabled", False)
         job_id = service.submit()
@@ -82,8 +78,8 @@ class TestStart:
         service.assert_over(job_id, "failed", "execution_lost")
 
     @pytest.mark.parametrize("ending", ["completed", "canceled"])
-    def test_a_job_that_has_ended_is_not_started_again(self, service: Service, ending: str) -> None:
-        """A start that comes late, or again, is dropped."""
+    def test_ended_job(self, service: Service, ending: str) -> None:
+        """The start of a job that has ended is dropped."""
         if ending == "canceled":
             service.cloud.pause("publisher")
         job_id = service.submit()
@@ -97,8 +93,8 @@ class TestStart:
         assert len(starts(service.cloud)) == before
         service.assert_over(job_id, ending)
 
-    def test_a_job_that_is_gone_is_no_trouble(self, service: Service) -> None:
-        """An event of a job that has expired is dropped."""
+    def test_expired_job(self, service: Service) -> None:
+        """The event of an expired job is dropped."""
         for event in ("document.uploaded", "document.canceled", "document.indexed"):
             tell(service, event, "job_01JDX000000000000000000000")
         service.cloud.settle()

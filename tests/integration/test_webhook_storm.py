@@ -1,4 +1,4 @@
-"""Five hundred events for five receivers that misbehave in five ways, for a week, while senders die."""
+"""500 events for five receivers that fail in different ways, for a week, while senders are killed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from moto.dynamodb.models.dynamo_type import DynamoType
 
 from core import ids
 from core.errors import DeliveryError
-from core.webhooks.deliveries.store import Delivery, delivery_id
+from core.webhooks.deliveries.model import Delivery, delivery_id
 from core.webhooks.transport import client
 from tests.simulated_cloud.calls import caller
 from tests.simulated_cloud.cloud import Cloud, Killed
 from tests.simulated_cloud.functions import ACCOUNT, REGION
 from tests.support.receiver import Answer, Received, Receiver
 from tests.support.service import Service
-from tests.support.webhooks import HOUR, assert_no_leftovers, deliveries, endpoint, look
+from tests.support.webhooks import HOUR, assert_no_leftovers, deliveries, endpoint, get_endpoint
 
 EVENTS, JOBS = 500, 10
 SHARE = EVENTS // 5
@@ -32,7 +32,7 @@ DOWN = ((0, 3 * HOUR), (4 * HOUR, 5 * HOUR))
 
 
 class Receivers:
-    """What the five answer. Whoever is asked again for what it had taken, and we had written down, complains."""
+    """The reactions of the receivers. `complaints` are requests for deliveries that were recorded as delivered."""
 
     def __init__(self, cloud: Cloud, endpoints: dict[str, str], seed: int) -> None:
         self.cloud, self.endpoints = cloud, endpoints
@@ -52,15 +52,15 @@ class Receivers:
     def flapping(self, received: Received) -> Answer:
         passed = received.at - self.start
         if any(low <= passed < high for low, high in DOWN):
-            answers: list[Answer] = [500, 503, DeliveryError("timeout", "nobody answers")]
+            answers: list[Answer] = [500, 503, DeliveryError("timeout", "no response")]
             return self.chance.choice(answers)
         return 200 if self.chance.random() < 0.9 else 502
 
     def dead(self, received: Received) -> Answer:
-        return DeliveryError("connect", "nobody is there")
+        return DeliveryError("connect", "connection refused")
 
     def slow(self, received: Received) -> Answer:
-        """All requests of one sender are under way at once, so they all end by the same time."""
+        """All requests of one sender are concurrent, so they end at the same time."""
         sender: Any = caller.get()
         self.cloud.clock.advance_to(max(received.at, sender.started + SLOW_SECONDS))
         return 200
@@ -72,7 +72,7 @@ class Receivers:
         return 410
 
     def status(self, event_id: str, endpoint_id: str) -> str:
-        """Of a delivery, at this moment; read past the API and its costs."""
+        """The current status of a delivery, read directly from moto, which is faster than its API."""
         table = dynamodb_backends[ACCOUNT][REGION].tables[self.cloud.table("Deliveries").name]
         key = DynamoType({"S": f"DELIVERY#{delivery_id(event_id, endpoint_id)}"})
         row = table.items[key][DynamoType({"S": "META"})]
@@ -80,14 +80,14 @@ class Receivers:
 
 
 def part(name: str) -> dict[str, Any]:
-    """The filter that gives an endpoint its fifth of every job's events."""
+    """The filter with which an endpoint gets a fifth of every job's events."""
     size = EVENTS // JOBS // len(URLS)
     first = 1 + list(URLS).index(name) * size
     return {"sequence": [{"numeric": [">=", first, "<", first + size]}]}
 
 
-def happen(service: Service) -> None:
-    """Five hundred events in the logs of ten jobs, written as the API writes them: the stream tells the rest."""
+def write_events(service: Service) -> None:
+    """Write 500 events to the logs of ten jobs, like the API."""
     service.cloud.pause("publisher", "start_job")
     table = service.cloud.table("Jobs")
     with table.batch_writer() as batch:
@@ -105,8 +105,8 @@ def happen(service: Service) -> None:
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_every_delivery_ends_where_it_should(service: Service, receiver: Receiver, seed: int) -> None:
-    """Nothing is lost, and nothing is sent again after a 2xx that was written down."""
+def test_every_delivery_ends(service: Service, receiver: Receiver, seed: int) -> None:
+    """Every delivery ends with the right status, and none is sent after a recorded 2xx."""
     cloud = service.cloud
     made = {
         name: str(endpoint(service, url, filter=part(name), events=["document.*"])["webhook_id"])
@@ -114,9 +114,9 @@ def test_every_delivery_ends_where_it_should(service: Service, receiver: Receive
     }
     receivers = Receivers(cloud, made, seed)
     receiver.react = receivers.react
-    happen(service)
+    write_events(service)
     cloud.unreliable(seed, duplicates=0.2)
-    deaths = [
+    kills = [
         cloud.fail("*", "*", Killed, function="sender", every=61, times=4),
         cloud.fail("*", "*", Killed, function="sender", after=True, every=149, times=4),
         cloud.fail("*", "*", Killed, function="dispatch", every=777, times=2),
@@ -125,19 +125,19 @@ def test_every_delivery_ends_where_it_should(service: Service, receiver: Receive
     service.let_pass(2 * HOUR)
     service.let_pass(7.75 * 24 * HOUR, every=HOUR)  # as if most runs had failed: it only takes longer
 
-    assert [rule.hits for rule in deaths] == [4, 4, 2, 2]
+    assert [rule.hits for rule in kills] == [4, 4, 2, 2]
     found = {name: deliveries(cloud, endpoint_id=identifier) for name, identifier in made.items()}
     assert {name: len(each) for name, each in found.items()} == dict.fromkeys(URLS, SHARE)
     for name in ("flapping", "slow"):
         assert ended(found[name]) == {"delivered"}
-        assert look(service, made[name])["enabled"]
+        assert get_endpoint(service, made[name])["enabled"]
     for name in ("dead", "redirecting", "gone"):
         assert ended(found[name]) == {"failed", "discarded"}
-        assert look(service, made[name])["disabled_reason"] == ("gone" if name == "gone" else "failing")
+        assert get_endpoint(service, made[name])["disabled_reason"] == ("gone" if name == "gone" else "failing")
 
     assert receivers.complaints == []
     again = {key: count for key, count in receivers.taken.items() if count > 1}
-    assert sum(again.values()) <= 8 * 50  # what a dying sender had sent and not yet written down, a group each
+    assert sum(again.values()) <= 8 * 50  # the groups of the killed senders, which were sent but not recorded
     assert len(receivers.taken) == 2 * SHARE
     assert {received.url for received in receiver.requests} == set(URLS.values())
     alerts = {event["event_id"]: event["endpoint_id"] for event in service.published("ErrorAlertsTopic")}

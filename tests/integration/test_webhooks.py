@@ -1,4 +1,4 @@
-"""Webhooks from the event to somebody's server: what is sent, how often, and what survives."""
+"""Webhooks of jobs, from the event to the receiver: content, attempts, allowed addresses, failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.webhooks import canceled as canceled_job
 
 
 def canceled(service: Service, **fields: Any) -> str:
-    """A job with a webhook that has one final event to tell."""
+    """A job with a webhook and one final event."""
     return canceled_job(service, **{"webhook_url": HOOK} | fields)
 
 
@@ -52,8 +52,8 @@ def names(receiver: Receiver) -> list[str]:
 
 
 class TestWhatIsSent:
-    def test_the_end_of_a_job_is_told(self, service: Service, receiver: Receiver) -> None:
-        """Without further wishes a webhook hears how the job ended, and nothing else."""
+    def test_final_events_are_sent(self, service: Service, receiver: Receiver) -> None:
+        """By default a webhook gets the final event of a job, and no others."""
         for text in ("good", " "):
             service.submit(text, webhook_url=HOOK)
             service.cloud.settle(within=60)
@@ -61,7 +61,7 @@ class TestWhatIsSent:
         service.cloud.settle()
         assert names(receiver) == ["document.indexed", "document.failed", "document.canceled"]
 
-    def test_named_events_are_told_instead(self, service: Service, receiver: Receiver) -> None:
+    def test_named_events_are_sent_instead(self, service: Service, receiver: Receiver) -> None:
         """`webhook_events` replaces the final ones."""
         service.submit(
             webhook_url=HOOK, webhook_events=["document.embedded", "document.chunked", "document.failed"]
@@ -69,15 +69,15 @@ class TestWhatIsSent:
         service.cloud.settle(within=60)
         assert sorted(names(receiver)) == ["document.chunked", "document.embedded"]
 
-    def test_a_job_without_a_webhook_tells_nobody(self, service: Service, receiver: Receiver) -> None:
-        """No delivery is made."""
+    def test_no_delivery_without_a_webhook(self, service: Service, receiver: Receiver) -> None:
+        """A job without a webhook has no delivery."""
         service.submit()
         service.cloud.settle(within=60)
         assert receiver.requests == []
         assert service.cloud.table("Deliveries").scan()["Items"] == []
 
     def test_the_stored_bytes_are_sent_and_signed(self, service: Service, receiver: Receiver) -> None:
-        """The body is the event as it is stored, and three ways of checking find it signed."""
+        """The body is the stored event, and three methods verify its signature."""
         secret = secret_of(service)
         receiver.react = lambda received: verify(received, secret) or 204  # type: ignore[func-returns-value]
         job_id = service.submit("¿ñ? 🎉", document_id="día 🎉", webhook_url=HOOK)
@@ -100,7 +100,7 @@ class TestWhatIsSent:
             verify(receiver.requests[-1], secrets["bob"])
 
     def test_a_secret_is_decrypted_once(self, service: Service, receiver: Receiver) -> None:
-        """A warm sender asks KMS once per owner, however many attempts it makes."""
+        """A warm sender asks KMS once per owner."""
         receiver.answers = [500, 200]
         for owner in (service, Service(service.cloud, "bob")):
             for _ in range(3):
@@ -110,14 +110,14 @@ class TestWhatIsSent:
         assert [call.params["EncryptionContext"]["owner"] for call in decrypted] == ["ana", "bob"]
         assert len(receiver.requests) == 7
 
-    def test_a_retried_job_tells_the_same_place(self, service: Service, receiver: Receiver) -> None:
-        """Running a job again keeps its webhook."""
+    def test_a_retried_job_keeps_its_webhook(self, service: Service, receiver: Receiver) -> None:
+        """A retried job keeps its webhook."""
         job_id = canceled(service)
         again = service.call("POST", f"/jobs/{job_id}/retry").json()
         assert again["webhook_secret"] == "whsec_…"
         service.cloud.settle(within=60)
-        told = {json.loads(received.body)["job_id"] for received in receiver.requests}
-        assert told == {job_id, again["job_id"]}
+        job_ids = {json.loads(received.body)["job_id"] for received in receiver.requests}
+        assert job_ids == {job_id, again["job_id"]}
 
 
 FAILED: dict[str, Any] = {
@@ -134,7 +134,7 @@ FAILED: dict[str, Any] = {
 
 class TestAttempts:
     def test_they_follow_the_schedule(self, service: Service, receiver: Receiver) -> None:
-        """Ten attempts in 75 hours, each wait within 20 % of the schedule's; then nothing more is ever sent."""
+        """Ten attempts are made in 75 hours, each wait within 20 % of the schedule, and then no more."""
         receiver.always = 500
         urls = ("https://a.example.com/", "https://b.example.com/")
         jobs = [canceled(service, webhook_url=url) for url in urls]
@@ -144,7 +144,7 @@ class TestAttempts:
             waits = [late - early for early, late in pairwise(series)]
             assert len(waits) == len(WAITS)
             for wait, scheduled in zip(waits, WAITS, strict=True):
-                # whole seconds are planned, and the queue delivers at the next whole one, the waker in its minute
+                # waits and delays are whole seconds, and the retry scheduler runs once a minute
                 slack = 2 if scheduled <= 900 else 62
                 assert 0.8 * scheduled - 1 <= wait <= 1.2 * scheduled + slack, (wait, scheduled)
         assert max(abs(one - other) for one, other in zip(*times, strict=True)) >= 60  # they spread
@@ -158,7 +158,7 @@ class TestAttempts:
         assert len(service.cloud.queue("Webhooks/Queue")) == 0
 
     def test_every_attempt_is_kept(self, service: Service, receiver: Receiver) -> None:
-        """The delivery's log has all ten, in order, each at its time and with its answer."""
+        """The delivery has all ten attempts, in order, each with its time and response."""
         receiver.react = lambda received: response(500 + len(receiver.requests), b"%d" % len(receiver.requests))
         canceled(service)
         service.let_pass(WHOLE)
@@ -171,7 +171,7 @@ class TestAttempts:
             assert attempt.request_headers["webhook-signature"] == received.headers["webhook-signature"]
 
     def test_each_is_signed_anew(self, service: Service, receiver: Receiver) -> None:
-        """Id and body are the same over all attempts; time and signature are of each attempt, and verify then."""
+        """All attempts have the same id and body, and a time and signature of their own that verifies."""
         secret = secret_of(service)
 
         def check(received: Received) -> int:
@@ -188,26 +188,26 @@ class TestAttempts:
         assert len(signatures) == len(receiver.requests)
         assert not service.cloud.functions.errors
 
-    def test_a_slow_server_is_its_own_group(self, service: Service, receiver: Receiver) -> None:
-        """Every message about a URL, retries too, has the group of that URL and owner."""
+    def test_message_groups(self, service: Service, receiver: Receiver) -> None:
+        """Every message for a URL, also for a retry, has the group of URL and owner."""
         receiver.react = lambda received: 500 if len(receiver.requests) < 9 else 200
         for url in (HOOK, HOOK, "https://other.example.com/"):
             canceled(service, webhook_url=url)
         canceled(Service(service.cloud, "bob"))
         service.cloud.settle(within=600)
-        place_of = {found.delivery_id: (found.owner, found.url) for found in deliveries(service.cloud)}
+        urls = {found.delivery_id: (found.owner, found.url) for found in deliveries(service.cloud)}
         groups: dict[tuple[str, str | None], set[str]] = {}
         for call in service.cloud.calls.log:
             sent = [call.params] if call.operation == "SendMessage" else call.params.get("Entries", ())
             for entry in sent:
-                place = place_of[json.loads(entry["MessageBody"])["delivery_id"]]
-                groups.setdefault(place, set()).add(entry["MessageGroupId"])
+                url_of_owner = urls[json.loads(entry["MessageBody"])["delivery_id"]]
+                groups.setdefault(url_of_owner, set()).add(entry["MessageGroupId"])
         assert [len(found) for found in groups.values()] == [1, 1, 1]
         assert len(set.union(*groups.values())) == 3
 
     @pytest.mark.parametrize("status", [200, 201, 204, 299])
     def test_a_2xx_ends_it(self, service: Service, receiver: Receiver, status: int) -> None:
-        """Any success is final, and shown."""
+        """Any 2xx is final, and shown."""
         receiver.always = status
         job_id = canceled(service)
         service.cloud.settle(within=600)
@@ -219,7 +219,7 @@ class TestAttempts:
 
     @pytest.mark.parametrize("kind", FAILED)
     def test_anything_else_is_tried_again(self, service: Service, receiver: Receiver, kind: str) -> None:
-        """The job shows of what class the failure was and when the next attempt is due, then its success."""
+        """The job shows the error class and the time of the next attempt, and then its success."""
         receiver.answers = [FAILED[kind]]
         job_id = canceled(service)
         service.cloud.settle()
@@ -241,18 +241,18 @@ class TestAttempts:
             (b"\xff" * 900, "/" * 1000, True),
         ],
     )
-    def test_the_answer_is_shown(
+    def test_the_response_is_shown(
         self, service: Service, receiver: Receiver, body: bytes, shown: str, is_base64: bool
     ) -> None:
-        """The first thousand characters of what the server said, or of its base64 if it is no text."""
+        """The job shows the first 1,000 characters of the response, or of its base64 if it is not text."""
         receiver.always = response(200, body)
         job_id = canceled(service)
         service.cloud.settle()
         last = webhook(service, job_id)["last_attempt"]
         assert (last["body"], last["body_is_base64"]) == (shown, is_base64)
 
-    def test_before_the_first_there_is_nothing_to_show(self, service: Service, receiver: Receiver) -> None:
-        """A job with a webhook says where it will go, and one without says null."""
+    def test_before_the_first_attempt(self, service: Service, receiver: Receiver) -> None:
+        """Before the first attempt a job shows its URL, without a webhook null."""
         job_id = service.submit(webhook_url=HOOK)
         assert webhook(service, job_id) == {"url": HOOK, "status": None, "attempts": 0}
         assert service.job(service.submit())["webhook"] is None
@@ -262,10 +262,10 @@ class TestWhereItMayGo:
     @pytest.mark.parametrize(
         "address", ["10.0.0.7", "127.0.0.1", "169.254.169.254", "::1", "fd00::1", "100.64.0.1"]
     )
-    def test_a_name_may_lead_inside_later(
+    def test_name_with_a_private_address(
         self, service: Service, monkeypatch: pytest.MonkeyPatch, address: str
     ) -> None:
-        """A URL that was fine when it was given is blocked at each attempt that leads to a closed address."""
+        """An attempt is blocked if the name has got a private address since its creation."""
 
         def inside(*_: object, **__: object) -> list[Any]:
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))]
@@ -279,8 +279,8 @@ class TestWhereItMayGo:
         assert "hooks.example.com" in shown["last_attempt"]["message"]
         assert "token" not in shown["last_attempt"]["message"]
 
-    def test_a_name_may_lead_nowhere(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A name that is not found is an attempt like any other that failed."""
+    def test_name_that_does_not_resolve(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A name that does not resolve is a failed attempt."""
 
         def nowhere(*_: object, **__: object) -> list[Any]:
             raise socket.gaierror("no such name")
@@ -291,7 +291,7 @@ class TestWhereItMayGo:
         assert webhook(service, job_id)["last_attempt"]["error"] == "dns"
 
     def test_without_a_secret_nothing_is_sent(self, service: Service, receiver: Receiver) -> None:
-        """What is to go to an endpoint that is gone is canceled, and no attempt is spent on it."""
+        """A delivery without its default endpoint is canceled without an attempt."""
         job_id = canceled(service)
         service.cloud.table("Jobs").delete_item(Key={"pk": "OWNER#ana", "sk": "ENDPOINT#default"})
         service.let_pass(WHOLE)
@@ -301,8 +301,8 @@ class TestWhereItMayGo:
         assert not service.cloud.functions.errors
         assert len(service.cloud.queue("Webhooks/Queue")) == len(service.cloud.queue("Webhooks/DeadLetters")) == 0
 
-    def test_a_job_that_has_expired_is_no_trouble(self, service: Service, receiver: Receiver) -> None:
-        """An event of a job that is gone is dropped."""
+    def test_expired_job(self, service: Service, receiver: Receiver) -> None:
+        """An event of an expired job is ignored."""
         service.cloud.pause("dispatch")
         canceled(service)
         service.cloud.settle()
@@ -314,8 +314,8 @@ class TestWhereItMayGo:
         assert not service.cloud.functions.errors
 
 
-def in_hand(service: Service, receiver: Receiver, meanwhile: Callable[[], object]) -> None:
-    """Do something while a sender waits for the answer to its first request."""
+def during_the_first_request(service: Service, receiver: Receiver, meanwhile: Callable[[], object]) -> None:
+    """Call `meanwhile` while a sender waits for the response to its first request."""
 
     def react(received: Received) -> int:
         if len(receiver.requests) == 1:
@@ -327,8 +327,8 @@ def in_hand(service: Service, receiver: Receiver, meanwhile: Callable[[], object
 
 
 class TestTogether:
-    def test_a_slow_server_delays_nobody_else(self, service: Service, receiver: Receiver) -> None:
-        """In one batch every request is under way at once: the first is answered only after the last has come."""
+    def test_requests_are_concurrent(self, service: Service, receiver: Receiver) -> None:
+        """All requests of a batch are sent before the first one gets its response."""
         cloud, last_came = service.cloud, threading.Event()
         cloud.pause("sender")
         for number in range(10):
@@ -346,8 +346,8 @@ class TestTogether:
         assert cloud.poll("sender") == 10
         assert waited == [True] * 10
 
-    def test_a_failure_is_its_own(self, service: Service, receiver: Receiver) -> None:
-        """A server that fails, and a message that cannot be read, leave the rest of the batch alone."""
+    def test_failures_are_independent(self, service: Service, receiver: Receiver) -> None:
+        """A failing receiver and a malformed message do not affect the rest of the batch."""
         cloud = service.cloud
         cloud.pause("sender")
         cloud.queue("Webhooks/Queue").send("no json")
@@ -359,15 +359,15 @@ class TestTogether:
         assert webhook(service, bad)["status"] == "pending"
         assert cloud.queue("Webhooks/Queue").bodies.count("no json") == 1
 
-    def test_what_somebody_has_in_hand_is_left_to_him(self, service: Service, receiver: Receiver) -> None:
-        """A second sender with the same message leaves it in the queue, and finds it done later."""
+    def test_message_of_a_claimed_delivery(self, service: Service, receiver: Receiver) -> None:
+        """A second sender leaves the message of a claimed delivery in the queue."""
         cloud, job_id = service.cloud, canceled(service)
 
         def second() -> None:
             cloud.queue("Webhooks/Queue").send(message(delivery(cloud)))
             assert cloud.poll("sender") == 1
 
-        in_hand(service, receiver, second)
+        during_the_first_request(service, receiver, second)
         assert len(cloud.queue("Webhooks/Queue")) == 1
         cloud.settle(within=600)
         assert len(receiver.requests) == 1
@@ -375,7 +375,7 @@ class TestTogether:
         assert webhook(service, job_id)["status"] == "delivered"
 
     def test_the_last_attempt_of_a_job_is_shown(self, service: Service, receiver: Receiver) -> None:
-        """Of two events of one job the view keeps the attempt that was made last, whichever is written last."""
+        """The job shows the latest attempt of its events, even if an earlier one is written later."""
         cloud = service.cloud
         first = cloud.fail("dynamodb", "PutItem", Killed, function="sender", when=is_view)
         job_id = service.submit(webhook_url=HOOK, webhook_events=["document.uploaded", "document.canceled"])
@@ -400,11 +400,11 @@ def events_of(service: Service) -> set[str]:
     return {item["event_id"] for item in items if item.get("name") == "document.canceled"}
 
 
-@pytest.mark.usefixtures("unswept")
+@pytest.mark.usefixtures("without_reaper")
 class TestFaults:
     @pytest.mark.parametrize("seed", range(4))
     def test_duplicates_are_sent_once(self, service: Service, receiver: Receiver, seed: int) -> None:
-        """However often and in whatever order messages come, each event arrives once."""
+        """With repeated messages in any order, each event is sent once."""
         service.cloud.unreliable(seed, duplicates=0.6)
         jobs = [canceled(service) for _ in range(4)]
         service.cloud.settle(within=3600)
@@ -414,7 +414,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("seed", range(2))
     def test_duplicates_do_not_multiply_attempts(self, service: Service, receiver: Receiver, seed: int) -> None:
-        """A server that always fails gets its ten attempts, however messages come."""
+        """With repeated messages, a failing receiver still gets ten attempts."""
         receiver.always = 500
         service.cloud.unreliable(seed)
         job_id = canceled(service)
@@ -424,10 +424,10 @@ class TestFaults:
         assert len(service.cloud.queue("Webhooks/Queue")) == 0
 
     @pytest.mark.parametrize(("function", "first_answer"), [("dispatch", 200), ("sender", 500)])
-    def test_a_death_anywhere_loses_nothing(
+    def test_killed_after_any_call(
         self, service: Service, receiver: Receiver, function: str, first_answer: int
     ) -> None:
-        """Killed after any AWS call, a function leaves an event that arrives, once more than usual at most."""
+        """After a kill at any AWS call the event is sent, at most once more than usual."""
         receiver.answers = [first_answer]
         canceled(service)
         service.cloud.settle(within=3600)
@@ -446,8 +446,8 @@ class TestFaults:
             assert delivery(service.cloud).status == "delivered"
             assert len(service.cloud.queue("Webhooks/Queue")) == 0
 
-    def test_a_death_while_the_server_answers(self, service: Service, receiver: Receiver) -> None:
-        """Nobody knows whether it arrived, so it is sent again, with the same id and body."""
+    def test_killed_during_the_request(self, service: Service, receiver: Receiver) -> None:
+        """An attempt whose sender is killed during the request is repeated with the same id and body."""
         receiver.answers = [Killed(), Killed(), 200]
         job_id = canceled(service)
         service.cloud.settle(within=3600)
@@ -460,10 +460,10 @@ class TestFaults:
         [("dynamodb", "GetItem"), ("dynamodb", "PutItem"), ("kms", "Decrypt"), ("sqs", "SendMessage")],
     )
     @pytest.mark.parametrize("function", ["dispatch", "sender"])
-    def test_what_is_busy_for_a_while_loses_nothing(
+    def test_throttling(
         self, service: Service, receiver: Receiver, function: str, service_name: str, operation: str
     ) -> None:
-        """Throttles of any service the functions use only delay the delivery."""
+        """Throttling of any service only delays the delivery."""
         receiver.answers = [500]
         service.cloud.fail(service_name, operation, "ThrottlingException", function=function, times=2)
         job_id = canceled(service)
@@ -474,8 +474,8 @@ class TestFaults:
             len(service.cloud.queue("Webhooks/DeadLetters")) == len(service.cloud.queue("Notify/DeadLetters")) == 0
         )
 
-    def test_a_lost_claim_is_made_again(self, service: Service, receiver: Receiver) -> None:
-        """A claim whose answer was lost holds the delivery for two minutes only."""
+    def test_lost_response_to_a_claim(self, service: Service, receiver: Receiver) -> None:
+        """A claim whose response was lost delays the delivery by its lease."""
         service.cloud.fail("dynamodb", "PutItem", "InternalServerError", function="sender", after=True)
         job_id = canceled(service)
         service.cloud.settle(within=900)

@@ -1,4 +1,4 @@
-"""The service with two kinds more, which exist for these tests alone."""
+"""The service with two more kinds, for these tests only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import kinds
 from core.webhooks.transport import client
 from tests.conftest import ROOT, synthesised
 from tests.simulated_cloud.cloud import Cloud
-from tests.support import bedrock, client_cache, tree
+from tests.support import client_cache, tree
+from tests.support.recado_cloud import recado_cloud
 from tests.support.receiver import Receiver
 from tests.support.service import Service
 
@@ -42,12 +43,12 @@ def assembly_with_samples(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def cloud_with_samples(assembly_with_samples: Path) -> Cloud:
-    return Cloud(assembly_with_samples, source=ROOT / "lambdas", answers=bedrock.ANSWERS)
+    return recado_cloud(assembly_with_samples)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def registered() -> Iterator[None]:
-    """The samples are kinds like any other, as long as this module's tests run."""
+    """Registers the samples during this module's tests."""
     with mock.patch.object(kinds, "__path__", [*kinds.__path__, str(SAMPLES)]):
         found = {name: getattr(import_module(f"kinds.{name}.kind"), name.upper()) for name in NAMES}
         with mock.patch.dict(kinds.registry.KINDS, found):
@@ -62,7 +63,9 @@ def cloud(cloud_with_samples: Cloud, registered: None) -> Iterator[Cloud]:
 
 @pytest.fixture
 def service(cloud: Cloud) -> Iterator[Service]:
-    """What the owner `ana` can do, and what an operator sees. Whatever functions called, their roles allow."""
+    """The service as the owner `ana` and an operator see it. Calls of functions are checked against their
+    roles.
+    """
     with client_cache.installed():
         yield Service(cloud)
         assert cloud.denied() == []
@@ -70,7 +73,7 @@ def service(cloud: Cloud) -> Iterator[Service]:
 
 @pytest.fixture
 def receiver(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Receiver:
-    """The server that all webhooks go to."""
+    """The server that receives all webhooks."""
     receiver = Receiver(cloud.clock)
     monkeypatch.setattr(client, "post", receiver.post)
     return receiver

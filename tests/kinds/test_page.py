@@ -1,4 +1,4 @@
-"""docs/adding-a-kind.md, carried out to the letter in a copy of the project."""
+"""The instructions of docs/adding-a-kind.md, carried out in a copy of the project."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 NAMED = re.compile(r"`([\w/.]+\.py)`")
 KINDS = ("transcript", "translation")
 OWN_LINES = 60
-PARTS = (*tree.PARTS, "client", "examples", "local", "ops", "tests", "pyproject.toml")
+PARTS = (*tree.PARTS, "client", "docs", "examples", "local", "ops", "tests", "pyproject.toml")
 
 
 def blocks() -> list[tuple[str, str]]:
-    """(file, what is to be in it), as they stand on the page: the file is the last one named before."""
+    """(file, content) of each code block on the page. The file is the last one named before it."""
     found = BLOCK.finditer(PAGE)
     return [(NAMED.findall(PAGE, 0, block.start())[-1], block[1]) for block in found]
 
@@ -36,7 +36,7 @@ def own_code(kind: str) -> list[str]:
 
 
 def carry_out(target: Path) -> list[str]:
-    """Do what the page says; returns the files that were written."""
+    """Carries out the instructions; returns the files that were written."""
     written = []
     for path, text in blocks():
         file = target / path
@@ -67,13 +67,13 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_is_small(kind: str) -> None:
-    """A reader writes less than 60 lines of code for a kind."""
+def test_size_of_a_kind(kind: str) -> None:
+    """A kind takes less than 60 lines of code."""
     assert 20 < len(own_code(kind)) < OWN_LINES
 
 
-def test_nothing_else_is_touched() -> None:
-    """A folder, a construct, and two lines of registration each."""
+def test_files_of_a_kind() -> None:
+    """A kind takes a folder, a construct, and two lines of registration each."""
     files = [path for path, _ in blocks()]
     assert files == [
         "lambdas/kinds/transcript/kind.py",
@@ -87,8 +87,8 @@ def test_nothing_else_is_touched() -> None:
 
 
 @pytest.mark.slow  # a synthesis and some forty jobs, in a process of its own
-def test_the_new_kinds_are_kinds(carried_out: Path) -> None:
-    """All that holds for every kind holds for both, by its own suite, and they keep to who may import whom."""
+def test_new_kinds_pass_all_tests(carried_out: Path) -> None:
+    """The kinds on the page pass the suite of all kinds and the tests of the architecture."""
     files, names = ("tests/kinds/test_suite.py", "tests/unit/test_architecture.py"), (*KINDS, "test_architecture")
     output = run(carried_out, "pytest", "-p", "no:xdist", *files, "-k", " or ".join(names))
     passed = re.search(r"(\d+) passed", output)
@@ -96,8 +96,8 @@ def test_the_new_kinds_are_kinds(carried_out: Path) -> None:
     assert int(passed[1]) > 60
 
 
-def test_the_page_is_well_written(carried_out: Path) -> None:
-    """Its code is what the project's linter and formatter ask for."""
+def test_code_style(carried_out: Path) -> None:
+    """The code on the page passes the linter and the formatter."""
     written = [path for path, _ in blocks() if path != tree.REGISTRY]
     run(carried_out, "ruff", "check", *written)
     run(carried_out, "ruff", "format", "--check", *written)

@@ -40,11 +40,11 @@ Event = dict[str, Any]
 
 
 def body_of(service: Service, name: str, **more: Any) -> dict[str, Any]:
-    """A submission of the kind's own example; a file that it wants is uploaded."""
-    asked = dict(KINDS[name].example)
-    if "s3_key" in asked:
-        asked["s3_key"] = service.upload(b"One two three.", content_type="text/plain")
-    return {"kind": name, "input": asked, **more}
+    """A submission of the kind's example. If it needs a file, it is uploaded."""
+    given = dict(KINDS[name].example)
+    if "s3_key" in given:
+        given["s3_key"] = service.upload(b"One two three.", content_type="text/plain")
+    return {"kind": name, "input": given, **more}
 
 
 def submit(service: Service, name: str, **more: Any) -> str:
@@ -56,7 +56,7 @@ def submit(service: Service, name: str, **more: Any) -> str:
 
 
 def replay(service: Service) -> str:
-    """Nobody submits one: a route makes it, for an endpoint."""
+    """A replay for an endpoint, made by its route."""
     made = service.call("POST", "/webhooks", json={"url": f"{HOOK}/again", "events": ["endpoint.disabled"]}).json()
     since = events.timestamp(service.cloud.clock.time - HOUR)
     answer = service.call("POST", f"/webhooks/{made['webhook_id']}/replay", json={"since": since})
@@ -65,7 +65,7 @@ def replay(service: Service) -> str:
 
 
 def functions(service: Service, kind: Kind) -> dict[str, str]:
-    """The function that does each stage, as the deployed state machine has it."""
+    """The function of each stage, from the deployed state machine."""
     if kind.runs_on == "worker":
         return dict.fromkeys(kind.stages, WORKER if kind.work else DISPATCH)
     machine = service.cloud.deployment.find("AWS::StepFunctions::StateMachine", f"{camel(kind.name)}/Machine")
@@ -89,22 +89,22 @@ def camel(name: str) -> str:
 
 
 def assert_ended(service: Service, job_id: str, status: str) -> list[Event]:
-    """It ended so, once; the log says it in order; everybody was told, and nothing of it is left."""
+    """The job ended once with this status, its log is in order, everybody was notified, and no files are left."""
     job, log = service.job(job_id), service.events(job_id)
     kind = KINDS[job["kind"]]
     assert job["status"] == status, job
     assert [event["sequence"] for event in log] == list(range(1, len(log) + 1))
-    assert log[0]["event"] == kind.first_name
+    assert log[0]["event"] == kind.submitted_event
     assert [event["status"] in ("completed", "failed", "canceled") for event in log] == [
         *[False] * (len(log) - 1),
         True,
     ]
     assert (
-        log[-1]["event"] == dict(zip(("completed", "failed", "canceled"), kind.final_names, strict=True))[status]
+        log[-1]["event"] == dict(zip(("completed", "failed", "canceled"), kind.final_events, strict=True))[status]
     )
     for event in log:
-        assert event["event"] in kind.names
-        assert event["stage"] in kind.order
+        assert event["event"] in kind.event_names
+        assert event["stage"] in kind.all_stages
         assert kind.subject is None or event[kind.subject] == job[kind.subject]
         assert event in service.published("DocEventsTopic", job_id=job_id)
     assert service.execution_status(job_id) != "RUNNING"
@@ -121,7 +121,7 @@ def verbs(log: list[Event]) -> list[str]:
 
 @contextmanager
 def breaking(service: Service, function: str) -> Iterator[None]:
-    """Inside, every run of the function ends at its first call to AWS, and no retry helps."""
+    """In this context, every run of the function fails at its first call to AWS, also after retries."""
     rule = service.cloud.fail(
         "*", "*", "AccessDeniedException", function=function, when=lambda call: call.index == 1, times=None
     )
@@ -135,14 +135,16 @@ def breaking(service: Service, function: str) -> Iterator[None]:
 
 
 @EVERY_KIND
-def test_done(service: Service, name: str) -> None:
-    """A job of the kind's example completes, with the events and the result that its declaration names."""
+def test_success(service: Service, name: str) -> None:
+    """A job with the kind's example completes, with the declared events and result."""
     kind = KINDS[name]
     metadata = {"mine": "1"} if kind.submittable else {}
     job_id = submit(service, name, metadata=metadata)
     service.cloud.settle(within=HOUR)
     log, job = assert_ended(service, job_id, "completed"), service.job(job_id)
-    assert verbs(log) == [verb.partition(".")[2] for verb in kind.names if verb.partition(".")[2] in verbs(log)]
+    assert verbs(log) == [
+        verb.partition(".")[2] for verb in kind.event_names if verb.partition(".")[2] in verbs(log)
+    ]
     assert {*kind.events, "started"} == {*verbs(log)}
     for event in log:
         model = kind.events.get(event["event"].partition(".")[2])
@@ -153,8 +155,8 @@ def test_done(service: Service, name: str) -> None:
 
 
 @SUBMITTED
-def test_the_same_key_again(service: Service, name: str) -> None:
-    """The same key and body give the same job; the same key and another body are refused."""
+def test_idempotency(service: Service, name: str) -> None:
+    """The same key and body return the same job. The same key with another body is refused."""
     body = body_of(service, name)
     first, second = (service.call("POST", "/jobs", json=body, headers={"Idempotency-Key": "k"}) for _ in range(2))
     assert (first.status, second.status) == (202, 202)
@@ -165,16 +167,16 @@ def test_the_same_key_again(service: Service, name: str) -> None:
 
 
 @SUBMITTED
-def test_what_is_refused(service: Service, name: str) -> None:
-    """A field that the kind does not know is named, without a word of how kinds are told apart."""
+def test_unknown_field(service: Service, name: str) -> None:
+    """The error names the unknown field as the caller wrote it."""
     body = body_of(service, name)
     body["input"] |= {"no_such_field": 1}
     answer = service.call("POST", "/jobs", json=body)
     assert (answer.status, answer.json()["field"]) == (422, "input.no_such_field")
 
 
-def test_an_unknown_kind(service: Service) -> None:
-    """The error names the field `kind` and lists the kinds that there are."""
+def test_unknown_kind(service: Service) -> None:
+    """The error names the field `kind` and lists the kinds."""
     answer = service.call("POST", "/jobs", json={"kind": "nothing", "input": {}})
     assert (answer.status, answer.json()["field"]) == (422, "kind")
     assert all(name in answer.json()["detail"] for name in SUBMITTABLE)
@@ -185,20 +187,20 @@ def test_an_unknown_kind(service: Service) -> None:
 
 
 @EVERY_KIND
-def test_canceled_in_the_queue(service: Service, name: str) -> None:
-    """What is canceled before anybody has taken it never starts."""
+def test_cancel_queued_job(service: Service, name: str) -> None:
+    """A job that is canceled before it starts never starts."""
     service.cloud.pause("start_job", WORKER, DISPATCH)
     job_id = submit(service, name)
     service.cloud.settle()
     assert service.cancel(job_id).status == 200
     service.cloud.resume()
     service.cloud.settle(within=HOUR)
-    assert verbs(assert_ended(service, job_id, "canceled")) == [KINDS[name].first, "canceled"]
+    assert verbs(assert_ended(service, job_id, "canceled")) == [KINDS[name].submitted_verb, "canceled"]
 
 
 @EVERY_KIND
-def test_canceled_at_each_stage(service: Service, name: str) -> None:
-    """What is canceled while a stage is done ends canceled, and what that stage wrote afterwards is removed."""
+def test_cancel_at_each_stage(service: Service, name: str) -> None:
+    """A job that is canceled during a stage ends canceled, and the stage's files are deleted."""
     submit(service, name)
     service.cloud.settle(within=HOUR)
     for stage, function in functions(service, KINDS[name]).items():
@@ -215,13 +217,13 @@ def test_canceled_at_each_stage(service: Service, name: str) -> None:
 
 
 @SUBMITTED
-def test_failed_at_each_stage(service: Service, name: str) -> None:
-    """What fails at a stage says at which; run again, it is another job that completes."""
+def test_failure_at_each_stage(service: Service, name: str) -> None:
+    """The error names the stage. A retry is another job, which completes."""
     for stage, function in functions(service, KINDS[name]).items():
         job_id = submit(service, name)
-        with breaking(service, function), service.resting_sweep():
+        with breaking(service, function), service.paused_reaper():
             service.cloud.settle(within=4 * HOUR)
-        service.cloud.advance(120)  # the sweep takes what is dead
+        service.cloud.advance(120)  # the reaper handles dead letters
         log = assert_ended(service, job_id, "failed")
         if KINDS[name].runs_on == "machine":
             assert log[-1]["error"]["stage"] == stage
@@ -232,8 +234,8 @@ def test_failed_at_each_stage(service: Service, name: str) -> None:
 
 
 @EVERY_KIND
-def test_killed_at_each_call(service: Service, name: str) -> None:
-    """Wherever the functions of a job die, it completes once."""
+def test_kill_at_each_call(service: Service, name: str) -> None:
+    """Wherever the functions of a job are killed, it completes once."""
     submit(service, name)
     service.cloud.settle(within=HOUR)
     of_kind = [*dict.fromkeys([*functions(service, KINDS[name]).values(), "start_job"])]
@@ -244,15 +246,15 @@ def test_killed_at_each_call(service: Service, name: str) -> None:
             service.cloud.fail(
                 "*", "*", Killed, function=function, times=1, when=lambda call, n=number: call.index == n
             )
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.settle(within=2 * HOUR)
         log = assert_ended(service, job_id, "completed")
-        assert Counter(verbs(log))[KINDS[name].good_end] == 1
+        assert Counter(verbs(log))[KINDS[name].completed_verb] == 1
 
 
 @EVERY_KIND
-def test_expired(service: Service, name: str) -> None:
-    """A job that has expired is no more, and a message that comes for it still does no harm."""
+def test_expired_job(service: Service, name: str) -> None:
+    """An expired job is a 404, and a message about it has no effect."""
     job_id = submit(service, name)
     service.cloud.settle(within=HOUR)
     (first, *_), last = service.events(job_id), service.events(job_id)[-1]
@@ -272,19 +274,19 @@ def test_expired(service: Service, name: str) -> None:
 
 @EVERY_KIND
 def test_every_way_of_waiting(service: Service, name: str) -> None:
-    """The log, long polls, both forms of SSE and WebSockets by link and by kind tell the same."""
+    """Log, long polls, both forms of SSE and WebSockets return the same events."""
     follower = service.cloud.connect(service.call("POST", "/live/tickets").json()["url"])
     follower.send(json.dumps({"action": "follow", "kind": name}))
     service.cloud.settle()
     job_id = submit(service, name)
     links = service.job(job_id)["links"]
-    listener = service.cloud.connect(links["live"])
+    by_link = service.cloud.connect(links["live"])
     etag = service.call("GET", f"/jobs/{job_id}/status").headers["ETag"]
     service.cloud.settle(within=HOUR)
     log = assert_ended(service, job_id, "completed")
     poll = service.call("GET", f"/jobs/{job_id}/status?wait=20", headers={"If-None-Match": etag})
     assert (poll.json()["status"], poll.json()["sequence"]) == ("completed", len(log))
-    assert told(listener) == told(follower) == log
+    assert received(by_link) == received(follower) == log
     for query, named in (("", [event["event"] for event in log]), ("?event=message", ["message"] * len(log))):
         path = f"/jobs/{job_id}/events{query}"
         stream = parse(service.call("GET", path, headers={"Accept": "text/event-stream"}).text)
@@ -293,13 +295,13 @@ def test_every_way_of_waiting(service: Service, name: str) -> None:
         assert [one.type for one in stream.events[len(log) :]] == ([] if query else ["end"])
 
 
-def told(socket: Any) -> list[Event]:
+def received(socket: Any) -> list[Event]:
     return [event for message in socket.take() for event in message.get("events", [])]
 
 
 @SUBMITTED
 def test_webhooks(service: Service, receiver: Receiver, name: str) -> None:
-    """`*.completed` is the good end of every kind; a job's own URL is called when it is over."""
+    """`*.completed` matches the last event of every kind, and the job's own URL gets the final event."""
     everything = {"url": f"{HOOK}/all", "events": [f"{name}.*"]}
     good = {"url": f"{HOOK}/good", "events": ["*.completed"], "format": "slack"}
     for endpoint in (everything, good):
@@ -311,12 +313,12 @@ def test_webhooks(service: Service, receiver: Receiver, name: str) -> None:
     assert sorted(encode(event).encode() for event in log) == sorted(request.body for request in came["all"])
     assert [request.body for request in came["job"]] == [encode(log[-1]).encode()]
     (line,) = [json.loads(request.body)["text"] for request in came["good"]]
-    assert line.startswith(f"{name}.{KINDS[name].good_end}")
+    assert line.startswith(f"{name}.{KINDS[name].completed_verb}")
 
 
 @EVERY_KIND
-def test_a_subscriber_of_sns(service: Service, name: str) -> None:
-    """Attributes say kind, owner, type, status and lifecycle, so that a filter needs no kind's verbs."""
+def test_sns_attributes(service: Service, name: str) -> None:
+    """Attributes have kind, owner, type, status and lifecycle, so that filters work for every kind."""
     job_id = submit(service, name)
     service.cloud.settle(within=HOUR)
     sent = [call.params for call in service.cloud.calls.log if call.action == "sns:Publish"]
@@ -334,7 +336,7 @@ def test_a_subscriber_of_sns(service: Service, name: str) -> None:
 
 @SUBMITTED
 def test_lists(service: Service, name: str) -> None:
-    """GET /jobs shows it, with what it is about, and can be narrowed to its kind."""
+    """GET /jobs shows the job with its subject, and can be limited to its kind."""
     job_id, kind = submit(service, name), KINDS[name]
     (job,) = service.call("GET", f"/jobs?kind={name}").json()["jobs"]
     assert (job["job_id"], job["kind"], job["status"]) == (job_id, name, "queued")
@@ -344,8 +346,8 @@ def test_lists(service: Service, name: str) -> None:
 
 @SUBMITTED
 @pytest.mark.parametrize("way", ["websocket", "sse", "long_poll", "poll"])
-def test_the_client(service: Service, monkeypatch: pytest.MonkeyPatch, name: str, way: Any) -> None:
-    """The client submits it, watches it in every way, and gets its result."""
+def test_client(service: Service, monkeypatch: pytest.MonkeyPatch, name: str, way: Any) -> None:
+    """The client submits a job, watches it in every way, and returns its result."""
     with connected(service, monkeypatch) as client:
         job = client.submit(kind=name, input=body_of(service, name)["input"])
         events = [event.raw for event in client.watch(job, transport=way)]
@@ -354,14 +356,14 @@ def test_the_client(service: Service, monkeypatch: pytest.MonkeyPatch, name: str
 
 
 @SUBMITTED
-def test_the_command(
+def test_command(
     service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """`recado submit --kind` takes any input, and `recado ls --kind` shows the job."""
+    """`recado submit --kind` accepts any input, and `recado ls --kind` shows the job."""
     with connected(service, monkeypatch) as client:
         monkeypatch.setattr(job_commands, "open_client", partial(_given, client))
-        asked = json.dumps(body_of(service, name)["input"])
-        assert cli.main(["submit", "--kind", name, "--input", asked, "--wait"]) == 0
+        given = json.dumps(body_of(service, name)["input"])
+        assert cli.main(["submit", "--kind", name, "--input", given, "--wait"]) == 0
         job_id = capsys.readouterr().out.split()[0]
         assert service.job(job_id)["status"] == "completed"
         assert cli.main(["ls", "--kind", name]) == 0
@@ -375,7 +377,7 @@ def _given(client: Recado, _: object) -> Iterator[Recado]:
 
 @SUBMITTED
 def test_openapi(service: Service, name: str) -> None:
-    """OpenAPI shows its input, with an example, its result and its events."""
+    """OpenAPI has the input with an example, the result and the events."""
     shown, kind = service.cloud.request("GET", "/openapi.json").json(), KINDS[name]
     models, post = shown["components"]["schemas"], shown["paths"]["/jobs"]["post"]["requestBody"]
     content = post["content"]["application/json"]
@@ -383,7 +385,7 @@ def test_openapi(service: Service, name: str) -> None:
     assert content["schema"]["discriminator"]["propertyName"] == "kind"
     (model,) = (m for m in models.values() if m["properties"].get("kind", {}).get("const") == name)
     assert model["description"] == kind.input.__doc__
-    assert {"$ref": f"#/components/schemas/{name}.{kind.good_end}"} in models["JobView"]["properties"]["result"][
-        "anyOf"
-    ]
-    assert set(kind.names) <= set(shown["webhooks"])
+    assert {"$ref": f"#/components/schemas/{name}.{kind.completed_verb}"} in models["JobView"]["properties"][
+        "result"
+    ]["anyOf"]
+    assert set(kind.event_names) <= set(shown["webhooks"])

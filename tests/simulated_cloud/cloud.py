@@ -399,7 +399,11 @@ class Cloud:
             if "MaximumRetryAttempts" in config.properties
         }
         self.calls.services = {websocket_api.SERVICE: lambda call: websocket_api.manage(self.websocket_apis, call)}
-        self.calls.answers = {"events:PutEvents": self.bus.put_events, **self._answers}
+        self.calls.answers = {
+            "events:PutEvents": self.bus.put_events,
+            "cloudformation:DescribeStacks": self.deployment.describe_stacks,
+            **self._answers,
+        }
         self._marker = sqs_backends[ACCOUNT][REGION].create_queue(MARKER)
 
     def _empty_backends(self) -> None:

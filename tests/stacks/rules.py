@@ -170,12 +170,12 @@ def stream_mappings_lose_no_record(template: Template) -> Iterator[str]:
 def stream_mappings_filter_records(template: Template) -> Iterator[str]:
     """The publisher reads new events; the reader that sends to WebSockets, new events and subscribers of jobs."""
     of_a_job = {"pk": {"S": [{"prefix": "JOB#"}]}}
-    asked = {"entity": {"S": ["subscription"]}, "state": {"S": ["asked"]}}
+    requested = {"entity": {"S": ["subscription"]}, "state": {"S": ["requested"]}}
     event = {"entity": {"S": ["event"]}}
     outbox = [{"eventName": ["INSERT"], "dynamodb": {"NewImage": event}}]
     live = [
         {"eventName": ["INSERT"], "dynamodb": {"Keys": of_a_job, "NewImage": event}},
-        {"eventName": ["INSERT", "MODIFY"], "dynamodb": {"Keys": of_a_job, "NewImage": asked}},
+        {"eventName": ["INSERT", "MODIFY"], "dynamodb": {"Keys": of_a_job, "NewImage": requested}},
     ]
     for logical_id, mapping in _stream_mappings(template):
         filters = mapping.get("FilterCriteria", {}).get("Filters", [])

@@ -15,6 +15,7 @@ from rest.api.handler import router as open_routes
 from tests.stacks.templates import ARN, Assembly, Resource
 from webhooks.retry_scheduler import handler as retry_scheduler
 from webhooks.sender import handler as sender
+from webhooks.sender import pollers
 
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 LAMBDA_MAX_TIMEOUT = 900  # seconds
@@ -63,7 +64,7 @@ def test_log_retention_is_configured(request: pytest.FixtureRequest, name: str, 
 
 
 def test_layers_of_functions(app: Assembly) -> None:
-    """Every function has the base layer. Parsers, numpy and ed25519 are only in functions that use them."""
+    """Every function has the base layer. Parsers, regex, numpy and ed25519 are only in functions that use them."""
     layers = {
         function: [layer.rpartition("/")[2] for layer in resource.properties["Layers"]]
         for function, resource in app.functions().items()
@@ -71,6 +72,7 @@ def test_layers_of_functions(app: Assembly) -> None:
     assert all(found[0] == "BaseLayer" for found in layers.values())
     assert {f: found[1:] for f, found in layers.items() if found[1:]} == {
         "validate_document": ["DocumentsLayer"],
+        "chunk_document": ["ChunkingLayer"],
         "search": ["VectorsLayer"],
         **{name: ["SigningLayer"] for name in ("api", "sender")},
     }
@@ -100,9 +102,9 @@ def test_sender_sends_a_whole_batch_in_parallel(app: Assembly) -> None:
 
 
 def test_sender_has_time_for_its_last_group(app: Assembly) -> None:
-    """A group that is taken at the end of the drain time has a whole webhook timeout, and 10 s to be stored."""
+    """A group that is taken at the end of the polling time has a whole webhook timeout, and 10 s to be stored."""
     slack = app.functions()["sender"].properties["Timeout"] - CONTEXT["webhook_timeout_seconds"]
-    assert slack >= sender.DRAIN_SECONDS + 10
+    assert slack >= pollers.POLL_SECONDS + 10
 
 
 def test_delivery_lease_outlasts_the_sender(app: Assembly) -> None:

@@ -276,13 +276,13 @@ def subscribed(app: Assembly) -> dict[str, set[str] | None]:
 
 def expected(kinds: Iterable[Any]) -> dict[str, set[str] | None]:
     declared = list(kinds)
-    started = {f"{kind.name}.{kind.first}" for kind in declared if kind.runs_on == "machine"}
-    worked = {f"{kind.name}.{kind.first}" for kind in declared if kind.work is not None}
+    started = {f"{kind.name}.{kind.submitted_verb}" for kind in declared if kind.runs_on == "machine"}
+    worked = {f"{kind.name}.{kind.submitted_verb}" for kind in declared if kind.work is not None}
     ended = {
         f"{kind.name}.{verb}"
         for kind in declared
-        if kind.leaves_files
-        for verb in (kind.good_end, "failed", "canceled")
+        if kind.needs_clean_up
+        for verb in (kind.completed_verb, "failed", "canceled")
     }
     embedding: dict[str, set[str] | None] = {EMBEDDING: worked} if worked else {}
     return {INDEXING: started | ended, NOTIFY: None, **embedding}

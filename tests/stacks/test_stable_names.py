@@ -25,12 +25,39 @@ https://docs.aws.amazon.com/step-functions/latest/apireference/API_DeleteStateMa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
+from core import errors, jobs_table
+from core.auth import KeyStore
+from core.aws.blobs import batch_key, work_folder
+from core.jobs import Idempotency, Inputs, Job, JobStore
+from core.jobs.queue_messages import BatchMessage, IndexingMessage, JobMessage, read_embedding_message
+from core.jobs.results import MAX_RESULT_BYTES, store_if_large
+from core.jobs.rows import event_item, job_item
+from core.live.subscriptions import ACTIVE, REQUESTED, Subscriptions
+from core.webhooks.deliveries import rows
+from core.webhooks.deliveries.health import AttemptOutcome, check_entry, health_key
+from core.webhooks.deliveries.health_store import HealthStore
+from core.webhooks.deliveries.model import Attempt, Delivery, draft
+from core.webhooks.deliveries.queue import Message
+from core.webhooks.deliveries.rate_limit import RateLimiter
+from core.webhooks.endpoints.model import Endpoint, Key
+from core.webhooks.endpoints.owner_log import OwnerLog
+from core.webhooks.endpoints.rows import endpoint_item
+from kinds.document.index.catalog import Catalog
+from kinds.document.index.vectors import ObjectVectors, Version
+from kinds.document.kind import DOCUMENT
+from ops import republish
 from tests.stacks.machines import machines
 from tests.stacks.templates import Assembly, Template, resources
+from tests.unit.core.jobs.memory_table import MemoryTable
+from tests.unit.core.memory_blobs import MemoryBlobs
+from tests.unit.examples import document, job
 
 STORAGE, SERVICE = "RecadoStorage", "RecadoService"
 LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
@@ -175,4 +202,374 @@ def test_keys_of_tables_and_indexes(storage: Template) -> None:
     assert found == TABLE_KEYS
 
 
-# Stored data: attributes of items, prefixes of keys, object keys, and fields of messages
+# Stored data: the deliveries table, endpoints, and messages of the webhooks queue. A deployment does not change
+# what is stored: after a rename, the code does not find or cannot read it.
+
+DELIVERY = {
+    *("pk", "sk", "gsi1pk", "gsi1sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "facts"),
+    *("body", "status", "reason", "follows", "followed_by", "replay", "last_attempt"),
+    *("queued_at", "attempts", "tries", "queue_retries", "due", "lease_until"),
+}
+DELIVERY_FACTS = {
+    *("delivery_id", "event_id", "event", "endpoint_id", "owner", "format", "created_at"),
+    *("job_id", "job_expires_at", "sequence", "url", "single"),
+}
+ATTEMPT = {"pk", "sk", "entity", "expires_at", "attempt"}
+ATTEMPT_FIELDS = {
+    *("number", "at", "trigger", "url", "duration_ms", "status", "error", "message"),
+    *("request_headers", "response_headers", "body", "body_is_base64", "truncated"),
+}
+HEALTH = {
+    *("pk", "sk", "gsi2pk", "gsi2sk", "expires_at", "slot", "state", "attempts", "delivered", "failed"),
+    *("consecutive_failures", "failing_since", "last_success_at", "last_failure_at"),
+    *("next_check_at", "open_seconds", "draining_until"),
+}
+ENDPOINT = {
+    *(
+        "pk",
+        "sk",
+        "entity",
+        "endpoint_id",
+        "owner",
+        "keys",
+        "created_at",
+        "updated_at",
+        "version",
+        "url",
+        "events",
+    ),
+    *("filter", "description", "headers", "encrypted_headers", "rate_limit", "format", "signing", "ordered"),
+    *("enabled", "disabled_reason", "disabled_at"),
+}
+ENDPOINT_KEY = {"encrypted", "public", "expires_at"}
+MESSAGE = {
+    *("delivery_id", "owner", "endpoint_id", "destination", "attempts", "queued_at"),
+    *("manual", "probe", "follows", "slot"),
+}
+NOW, CREATED_AT = 1_800_000_000.0, "2027-01-15T08:00:00.000Z"
+EVENT_ID, ENDPOINT_ID = "evt_01JDX0000000000000000000AA", "wh_01JDX0000000000000000000AB"
+DELIVERY_ID = "dlv_01JDX0000000000000000000AA_01JDX0000000000000000000AB"
+
+
+def stored_delivery(**facts: Any) -> Delivery:
+    """A delivery with all its fields."""
+    made = draft(
+        event_id=EVENT_ID,
+        endpoint_id=ENDPOINT_ID,
+        now=NOW,
+        retention_seconds=60,
+        event="document.indexed",
+        owner="ana",
+        format="recado",
+        body="{}",
+        job_id="job_1",
+        job_expires_at=1,
+        sequence=1,
+        url="https://example.com/",
+        follows="dlv_1",
+        followed_by="dlv_2",
+        replay="job_2",
+        reason="disabled",
+        last_attempt=Attempt(number=2, at="", trigger="automatic", url=""),
+    )
+    return replace(made, **facts)
+
+
+def stored_items() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The items of a delivery and of an earlier attempt."""
+    made, earlier = stored_delivery(), Attempt(number=7, at="", trigger="automatic", url="")
+    return rows.delivery_item(made, now=NOW), rows.attempt_item(made, earlier)
+
+
+def test_keys_of_deliveries() -> None:
+    """Deliveries, attempts and health have these keys. Another key needs a migration of all items."""
+    made = stored_delivery()
+    item, attempt = (
+        rows.delivery_item(made, now=NOW),
+        rows.attempt_item(made, Attempt(number=7, at="", trigger="automatic", url="")),
+    )
+    assert (item["pk"], item["sk"]) == (f"DELIVERY#{DELIVERY_ID}", "META")
+    assert (attempt["pk"], attempt["sk"]) == (f"DELIVERY#{DELIVERY_ID}", "ATTEMPT#000007")
+    assert (item["gsi1pk"], item["gsi1sk"]) == (f"ENDPOINT#ana#{ENDPOINT_ID}", f"{CREATED_AT}#{DELIVERY_ID}")
+    assert health_key("ana", "wh_1") == {"pk": "HEALTH#ana#wh_1", "sk": "HEALTH"}
+
+
+def test_index_entries_of_deliveries() -> None:
+    """Open, held and unsent deliveries, and circuits, have these entries. Another key needs a migration."""
+    due, unsent = stored_delivery(due=int(NOW) + 3600), stored_delivery(status="failed")
+    queued, delivered = stored_delivery(), stored_delivery(status="delivered")
+    held = rows.held_entry(DELIVERY_ID, owner="ana", destination="wh_1", queued_at=int(NOW))
+    assert [tuple(rows.status_entry(each, now=NOW).values()) for each in (due, queued, unsent, delivered)] == [
+        ("DUE#07", "2027-01-15T09:00:00.000Z"),
+        ("DUE#07", "2027-01-15T08:15:00.000Z"),
+        (f"UNSENT#ana#{ENDPOINT_ID}#failed", f"{CREATED_AT}#{DELIVERY_ID}"),
+        (),
+    ]
+    assert tuple(held.values()) == ("HELD#ana#wh_1", f"{CREATED_AT}#{DELIVERY_ID}")
+    assert check_entry(NOW) == {"gsi2pk": "CIRCUIT", "gsi2sk": CREATED_AT, "next_check_at": CREATED_AT}
+
+
+def test_attributes_of_deliveries() -> None:
+    """Deliveries and attempts have these attributes. Another name needs a migration of all items."""
+    made = stored_delivery()
+    item, attempt = (
+        rows.delivery_item(made, now=NOW),
+        rows.attempt_item(made, Attempt(number=7, at="", trigger="automatic", url="")),
+    )
+    assert (set(item), set(json.loads(item["facts"]))) == (DELIVERY, DELIVERY_FACTS)
+    assert (set(attempt), set(json.loads(attempt["attempt"]))) == (ATTEMPT, ATTEMPT_FIELDS)
+    assert set(json.loads(item["last_attempt"])) == ATTEMPT_FIELDS
+
+
+def test_attributes_of_health() -> None:
+    """The health of a destination has these attributes. Another name needs a migration of all items."""
+    table = MemoryTable()
+    store = HealthStore(table, "deliveries", failures_to_open=1, clock=lambda: NOW)
+    RateLimiter(table, "deliveries", clock=lambda: NOW).reserve("ana", "wh_1", rate=1)
+    found: set[str] = set()
+    for succeeded in (False, True, False):
+        outcome = AttemptOutcome(NOW, succeeded, ended=True)
+        store.record_outcomes(store.get("ana", "wh_1"), [outcome], expires_at=1)
+        (item,) = table.items.values()
+        found |= set(item)
+    assert found == HEALTH
+
+
+def test_attributes_of_endpoints() -> None:
+    """Endpoints have these attributes. Another name needs a migration of all items."""
+    made = Endpoint(endpoint_id="wh_1", owner="ana", keys=(Key(encrypted=b""),), created_at="", updated_at="")
+    item = endpoint_item(made)
+    assert (set(item), set(item["keys"][0])) == (ENDPOINT, ENDPOINT_KEY)
+
+
+def test_fields_of_messages_to_the_sender() -> None:
+    """Messages have these fields. After a rename, messages in the queue fail and go to the dead-letter queue."""
+    assert {field.name for field in fields(Message)} == MESSAGE
+
+
+# Stored data: the jobs table, the keys table, objects of the data bucket, and messages of the other queues
+
+JOB = {
+    *("pk", "sk", "gsi1pk", "gsi1sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "version", "job_id", "owner"),
+    *("kind", "input", "subject", "status", "stage", "attempts", "sequence", "steps", "metadata", "retry_of"),
+    *("created_at", "updated_at", "started_at", "finished_at", "deadline", "lease", "lease_until", "not_before"),
+    *(
+        "waiting_for",
+        "waiting_since",
+        "link_key",
+        "webhook_url",
+        "webhook_events",
+        "result",
+        "result_key",
+        "error",
+    ),
+}
+EVENT = {
+    *("pk", "sk", "entity", "expires_at", "event_id", "name", "job_id", "kind", "owner", "sequence", "status"),
+    *("lifecycle", "timestamp", "body"),
+}
+OWNER_EVENT = {"pk", "sk", "entity", "expires_at", "event_id", "name", "kind", "owner", "timestamp", "body"}
+PROGRESS = {"pk", "sk", "expires_at", "done", "total", "cursor", "reported_at"}
+JOB_WEBHOOK = {"pk", "sk", "expires_at", "at", "status"}
+DURATIONS = {"pk", "sk", "entity", "expires_at", "seconds"}
+IDEMPOTENCY = {"pk", "sk", "entity", "expires_at", "job_id", "fingerprint"}
+DOCUMENT_ITEM = {
+    *("pk", "sk", "entity", "document_id", "version", "job_id", "index", "batches", "chunks", "characters"),
+    *("media_type", "indexed_at", "metadata"),
+}
+DELETED_DOCUMENT = {"pk", "sk", "entity", "expires_at", "document_id", "version", "deleted"}
+TICKET = {"pk", "sk", "entity", "expires_at", "owner"}
+CONNECTION = {"pk", "sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "owner", "connected_at", "job_id"}
+SUBSCRIPTION = {
+    *("pk", "sk", "gsi1pk", "gsi1sk", "entity", "expires_at", "state", "after", "request_id", "tries"),
+    "connected_at",
+}
+SUBSCRIBERS = {"pk", "sk", "entity", "expires_at", "sent_offset"}
+FOLLOWER = {"pk", "sk", "gsi1pk", "gsi1sk", "entity", "expires_at"}
+API_KEY = {"pk", "owner", "scopes", "created_at", "note", "secret_sha256"}
+KEYS_OF_JOBS_TABLE = {
+    "job": ("JOB#job_1", "META"),
+    "event": ("JOB#job_1", "EVENT#000007"),
+    "progress": ("JOB#job_1", "PROGRESS"),
+    "webhook": ("JOB#job_1", "WEBHOOK"),
+    "subscribers": ("JOB#job_1", "LIVE"),
+    "subscription": ("JOB#job_1", "LIVE#c="),
+    "document": ("OWNER#ana", "DOC#notes"),
+    "durations": ("OWNER#ana", "DURATIONS#document"),
+    "endpoint": ("OWNER#ana", "ENDPOINT#wh_1"),
+    "owner event": ("OWNER#ana", "EVENT#evt_1"),
+    "follower": ("OWNER#ana", "FOLLOW#document#c="),
+    "idempotency": ("IDEM#ana#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", "IDEM"),
+    "connection": ("LIVE#c=", "CONNECTION"),
+    "ticket": ("TICKET#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", "TICKET"),
+}
+INDEXES_OF_JOBS_TABLE = {
+    "job": {"gsi1pk": "OWNER#ana", "gsi1sk": "job_1"},
+    "subscription": {"gsi1pk": "LIVE#c=", "gsi1sk": "JOB#job_1"},
+    "follower": {"gsi1pk": "LIVE#c=", "gsi1sk": "FOLLOW#document"},
+    "open job": {"gsi2pk": "ACTIVE#6", "gsi2sk": CREATED_AT},
+    "connection": {"gsi2pk": "LIVE", "gsi2sk": CREATED_AT},
+}
+OBJECTS = {"inputs/ana/job_1", "results/ana/job_1/result.json", "work/job_1/", "work/job_1/chunks/0007.jsonl"}
+VECTORS = "vectors/model-2/ef6353698b2c93f37781b7f93f1e102eadc1b7fe163f2dcf37672009436dde01/01J/"
+EXPIRING_PREFIXES = {"inputs/", "uploads/", "results/", "work/", "parked/", "aws/lambda/"}
+TASK_ERRORS = {
+    "retried": {"Throttled", "Contended", "Unavailable"},
+    "not retried": {
+        *("JobClosed", "UnsupportedType", "DocumentTooLarge", "EmptyDocument", "NoText", "EncryptedDocument"),
+        *("TruncatedDocument", "ParseTimeout", "TooComplex", "SourceNotFound", "CountMismatch", "Superseded"),
+        "DeadlineExceeded",
+    },
+}
+
+
+class Recorder:
+    """A client of a table that records the items that are written."""
+
+    exceptions = MemoryTable.exceptions
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+
+    def put_item(self, *, Item: dict[str, Any], **request: Any) -> None:
+        self.items.append(Item)
+
+    def attributes(self) -> list[set[str]]:
+        return [set(item) for item in self.items]
+
+
+def test_keys_of_jobs_table() -> None:
+    """Items of the jobs table have these keys. Another key needs a migration of all items."""
+    found = {
+        "job": jobs_table.job_key("job_1"),
+        "event": jobs_table.event_key("job_1", 7),
+        "progress": jobs_table.progress_key("job_1"),
+        "webhook": jobs_table.webhook_key("job_1"),
+        "subscribers": jobs_table.subscribers_key("job_1"),
+        "subscription": jobs_table.subscription_key("job_1", "c="),
+        "document": jobs_table.document_key("ana", "notes"),
+        "durations": jobs_table.durations_key("ana", "document"),
+        "endpoint": jobs_table.endpoint_key("ana", "wh_1"),
+        "owner event": jobs_table.owner_event_key("ana", "evt_1"),
+        "follower": jobs_table.follower_key("ana", "document", "c="),
+        "idempotency": jobs_table.idempotency_key("ana", "key"),
+        "connection": jobs_table.connection_key("c="),
+        "ticket": jobs_table.ticket_key("key"),
+    }
+    assert {name: (key["pk"], key["sk"]) for name, key in found.items()} == KEYS_OF_JOBS_TABLE
+
+
+def test_indexes_of_jobs_table() -> None:
+    """Items of the jobs table have these keys of indexes. Another key needs a migration of all items."""
+    assert {
+        "job": jobs_table.job_gsi1("ana", "job_1"),
+        "subscription": jobs_table.subscription_gsi1("c=", "job_1"),
+        "follower": jobs_table.follower_gsi1("c=", "document"),
+        "open job": jobs_table.open_job_gsi2("job_1", CREATED_AT),
+        "connection": jobs_table.connection_gsi2(CREATED_AT),
+    } == INDEXES_OF_JOBS_TABLE
+
+
+def test_attributes_of_jobs() -> None:
+    """Jobs and events have these attributes. Another name needs a migration of all items."""
+    names = [field.name for field in fields(Job) if field.default is None]
+    item = job_item(job(**dict.fromkeys(names, "x") | {"result": {}, "error": {}}))
+    assert set(item) == JOB
+    assert set(event_item(job(sequence=1), "uploaded", {}, CREATED_AT)) == EVENT
+
+
+def test_attributes_beside_jobs() -> None:
+    """Progress, webhooks, durations and idempotency keys have these attributes. Others need a migration."""
+    table = MemoryTable()
+    store = JobStore(table, "jobs", clock=lambda: NOW)
+    stored = store.submit(DOCUMENT, job(at=NOW), idempotency=Idempotency("key", "", 60)).job
+    store.progress.save(stored, done=1, total=2, cursor="x", was=None)
+    store.record_webhook(stored.job_id, {"status": "pending"}, at=CREATED_AT, expires_at=1)
+    store.durations.record(replace(stored, status="completed", finished_at=CREATED_AT))
+    by_sk = {item["sk"]: set(item) for item in table.items.values()}
+    assert by_sk["PROGRESS"] == PROGRESS
+    assert by_sk["WEBHOOK"] == JOB_WEBHOOK
+    assert by_sk["DURATIONS#document"] == DURATIONS
+    assert by_sk["IDEM"] == IDEMPOTENCY
+
+
+def test_attributes_of_owners_items() -> None:
+    """Documents and events of owners have these attributes. Another name needs a migration of all items."""
+    table = Recorder()
+    catalog = Catalog(table, "jobs")
+    assert set(catalog.publish("ana", document())["Put"]["Item"]) == DOCUMENT_ITEM
+    catalog.delete("ana", "notes", seconds=60)
+    OwnerLog(table, "jobs", retention_seconds=60).append("ana", "ping")
+    assert table.attributes() == [DELETED_DOCUMENT, OWNER_EVENT]
+
+
+def test_attributes_of_websockets() -> None:
+    """Tickets, connections, subscriptions and followers have these attributes. Others need a migration."""
+    table = Recorder()
+    subscriptions = Subscriptions(table, "jobs", clock=lambda: NOW)
+    subscriptions.issue_ticket("ana")
+    connection = subscriptions.connect("c=", owner="ana", job_id="job_1")
+    subscriptions.subscribe(connection, "job_1")
+    subscriptions.save_offset("job_1", 1, was=0)
+    subscriptions.follow(connection, "document")
+    assert table.attributes() == [TICKET, CONNECTION, SUBSCRIPTION, SUBSCRIBERS, FOLLOWER]
+    assert [item["entity"] for item in table.items] == [
+        *("ticket", "connection", "subscription", "subscribers", "follower"),
+    ]
+    assert (REQUESTED, ACTIVE) == ("requested", "active")
+
+
+def test_attributes_of_api_keys() -> None:
+    """API keys have these attributes. Another name needs a migration of all items."""
+    table = Recorder()
+    KeyStore(table, "keys").create(owner="ana")
+    assert table.attributes() == [API_KEY]
+
+
+def test_keys_of_objects() -> None:
+    """Objects have these keys. Under another key, the code does not find the objects of existing jobs."""
+    blobs, stored = MemoryBlobs(), job(job_id="job_1")
+    inputs = Inputs(owner="ana", job_id="job_1", blobs=blobs, max_inline_bytes=9, max_upload_bytes=9)
+    inputs.keep_text("x", field="input.text")
+    store_if_large(blobs, stored, {"text": "x" * MAX_RESULT_BYTES})
+    assert {*blobs.objects, work_folder("job_1"), batch_key("job_1", 7)} == OBJECTS
+
+
+def test_keys_of_vectors() -> None:
+    """The vectors of a document have these keys. Under another key, search does not find the document."""
+    blobs = MemoryBlobs()
+    ObjectVectors(blobs, index="model-2", dimensions=2).put(Version("ana", "notes", "01J"), 7, [[1.0, 0.0]], [{}])
+    assert set(blobs.objects) == {f"{VECTORS}0007.f32", f"{VECTORS}0007.jsonl"}
+
+
+def test_prefixes_of_objects(storage: Template) -> None:
+    """Objects with these prefixes expire. `ops republish` reads `parked/` and Lambda's `aws/lambda/`."""
+    ((_, bucket),) = resources(storage, "AWS::S3::Bucket")
+    assert {rule["Prefix"] for rule in bucket["LifecycleConfiguration"]["Rules"]} == EXPIRING_PREFIXES
+    assert {republish.PARKED, republish.DISCARDED} == {"parked/", "aws/lambda/"}
+
+
+def test_fields_of_messages_to_workers() -> None:
+    """Messages have these fields. After a rename, messages in the queues fail and go to dead-letter queues."""
+    assert json.loads(JobMessage("job_1", hops=3).body) == {"job_id": "job_1", "hops": 3}
+    batch = {"task_token": "t", "job_id": "job_1", "execution": "job_1", "batch": 7}
+    message = read_embedding_message(json.dumps(batch))
+    assert isinstance(message, BatchMessage)
+    assert (message.token, message.job_id, message.execution, message.batch) == ("t", "job_1", "job_1", 7)
+    event = IndexingMessage.read(json.dumps({"event": "document.uploaded", "job_id": "job_1"}))
+    assert (event.event, event.kind_name, event.job_id) == ("document.uploaded", "document", "job_1")
+
+
+def test_names_of_task_errors() -> None:
+    """Tasks report these errors. After a rename, running executions do not retry them, or report `internal`."""
+    assert {cls.__name__ for cls in errors.Retryable.__subclasses__()} == TASK_ERRORS["retried"]
+    for names in TASK_ERRORS.values():
+        assert [name for name in names if errors.by_name(name) is None] == []
+    failures = {cls.__name__ for cls in leaves(errors.JobFailure) if cls.__module__ == errors.__name__}
+    assert failures | {errors.JobClosed.__name__} == TASK_ERRORS["not retried"]
+
+
+def leaves(cls: type) -> set[type]:
+    """The subclasses that have no subclasses in this project."""
+    children = [child for child in cls.__subclasses__() if child.__module__ == errors.__name__]
+    return set().union(*map(leaves, children)) if children else {cls}

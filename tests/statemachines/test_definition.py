@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from core import errors, tasks
 from core.jobs import Job
+from core.jobs.queue_messages import BatchMessage, read_embedding_message
 from kinds.document.chunk_document.handler import MAX_BATCHES, batch_size
 from kinds.document.index import embedding
 from kinds.document.kind import DOCUMENT
@@ -267,7 +268,7 @@ def test_names_of_states_begin_with_a_stage(machine: Machine) -> None:
     assert {name for name in names if not name.startswith(beginnings)} == set()
 
 
-@pytest.mark.parametrize(("name", "stage"), list(zip(STEPS, DOCUMENT.order[1:], strict=True)))
+@pytest.mark.parametrize(("name", "stage"), list(zip(STEPS, DOCUMENT.all_stages[1:], strict=True)))
 def test_every_step_of_a_document_is_a_stage(states: dict[str, State], name: str, stage: str) -> None:
     """The five steps are the five stages, in order."""
     (catch,) = states[name]["Catch"]
@@ -386,14 +387,15 @@ def test_the_document_completes_with_what_it_is_told(states: dict[str, State]) -
     assert read | set(DOCUMENT.result.model_fields) <= told
 
 
-def test_the_embedder_is_told_what_it_reads(app: Assembly, embed_batch: State) -> None:
-    """Every key of the message that the worker or the sweep reads is in the message."""
-    functions, body = app.functions(), keys(embed_batch["Parameters"]["MessageBody"])
-    read = subscripts(code(functions["worker"]), "task") | subscripts(code(functions["reaper"]), "task")
-    embedded = subscripts(ROOT / "lambdas/kinds/document/embedding.py", "message")
-    assert read
+def test_message_of_a_batch(embed_batch: State) -> None:
+    """The message has every key that the worker, the reaper and the kind read."""
+    body = keys(embed_batch["Parameters"]["MessageBody"])
+    message = read_embedding_message(json.dumps(dict.fromkeys(body, 1)))
+    assert isinstance(message, BatchMessage)
+    assert (message.token, message.job_id, message.execution, message.batch) == (1, "1", "1", 1)
+    embedded = subscripts(ROOT / "lambdas/kinds/document/batches.py", "message")
     assert embedded
-    assert read | embedded <= body
+    assert embedded <= body
 
 
 # Sizes

@@ -113,7 +113,7 @@ class TestRetries:
         """After nine refusals the job fails at this stage, and its owner is told nothing of the inside."""
         fail_state(service, "ChunkDocument", FAULTS[0], times=9)
         job_id = service.submit()
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.settle(within=3600)
         service.assert_over(job_id, "failed", "internal", "chunk")
         assert "injected" not in json.dumps(service.job(job_id))
@@ -186,7 +186,7 @@ class TestFailures:
         """The state's own clock is the job's deadline: with the sweep at rest, it ends the job all the same."""
         service.cloud.pause("worker")
         job_id = service.submit()
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.settle(within=4 * 3600)
         service.cloud.resume()
         service.cloud.settle(within=60)
@@ -322,7 +322,7 @@ class TestStart:
         """After five receives the message is dead, and the sweep ends the job with a reason."""
         service.cloud.fail("stepfunctions", "StartExecution", "ThrottlingException", times=None)
         job_id = service.submit()
-        with service.resting_sweep():
+        with service.paused_reaper():
             service.cloud.settle(within=3600)
         service.cloud.invoke("reaper", {})
         service.cloud.settle()

@@ -17,7 +17,7 @@ from tests.simulated_cloud.cloud import Cloud
 from tests.simulated_cloud.functions import ACCOUNT, REGION
 from tests.simulated_cloud.rest_api import Response
 
-from . import waking
+from . import retries
 
 INDEX = "amazon-titan-embed-text-v2-0-1024"
 ROW_BYTES = 4 * 1024
@@ -122,7 +122,7 @@ class Service:
         return None
 
     @contextmanager
-    def resting_sweep(self) -> Iterator[None]:
+    def paused_reaper(self) -> Iterator[None]:
         """Inside, no schedule runs: hours pass in few steps, and only what a test does itself helps."""
         rules = [rule for rule in self.cloud.bus.rules if rule.every]
         for rule in rules:
@@ -134,10 +134,10 @@ class Service:
                 rule.enabled = True
             self.cloud.bus.skip_ticks()
 
-    def let_pass(self, seconds: float, *, every: float = waking.MINUTE) -> None:
-        """Let this time pass in few steps: of the schedules only `retry_scheduler` runs, and only if it must."""
-        with self.resting_sweep():
-            waking.let_pass(self.cloud, seconds, every=every)
+    def let_pass(self, seconds: float, *, every: float = retries.MINUTE) -> None:
+        """Advance the clock in few steps. Of the schedules only `retry_scheduler` runs, if it has work."""
+        with self.paused_reaper():
+            retries.let_pass(self.cloud, seconds, every=every)
 
     def assert_over(self, job_id: str, status: str, code: str | None = None, stage: str | None = None) -> None:
         """The job ended so, once; everybody was told; nothing of it runs, waits or lies about any more."""

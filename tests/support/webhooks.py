@@ -1,14 +1,18 @@
-"""Webhooks as tests use them: endpoints made through the API, cheap events, and what the tables say."""
+"""Webhooks in tests: endpoints and cheap events through the API, and the contents of the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from core.webhooks.deliveries.health import Health, HealthStore
+from core.webhooks.deliveries.health import Health
+from core.webhooks.deliveries.health_store import HealthStore
+from core.webhooks.deliveries.model import Attempt, Delivery
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import Attempt, Delivery, DeliveryStore, id_of
-from core.webhooks.endpoints.store import Endpoint, Endpoints
+from core.webhooks.deliveries.rows import id_of
+from core.webhooks.deliveries.store import DeliveryStore
+from core.webhooks.endpoints.model import Endpoint
+from core.webhooks.endpoints.store import Endpoints
 from tests.simulated_cloud.calls import Call, outside_functions
 from tests.simulated_cloud.cloud import Cloud
 
@@ -17,18 +21,18 @@ from .service import Service
 HOOK = "https://hooks.example.com/in?token=1"
 WAITS = [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]  # cdk.json's schedule after the first attempt
 HOUR = 3600.0
-WHOLE = 96 * HOUR  # longer than all attempts of a delivery together
+WHOLE = 96 * HOUR  # longer than the whole schedule of a delivery
 
 
 def canceled(service: Service, **fields: Any) -> str:
-    """A job that ends at once, with two events: the cheapest there is."""
+    """A job that ends at once, with two events: the cheapest job."""
     job_id = service.submit(**fields)
     service.cancel(job_id)
     return job_id
 
 
 def secret_of(service: Service) -> str:
-    """The owner's default secret, from a job of its own that tells nobody anything."""
+    """The owner's default secret, from a job that sends no event to its webhook."""
     job = {"kind": "document", "input": {"text": "t"}, "webhook_url": HOOK, "webhook_events": ["document.started"]}
     answer = service.call("POST", "/jobs", json=job).json()
     service.cancel(answer["job_id"])
@@ -37,7 +41,7 @@ def secret_of(service: Service) -> str:
 
 
 def endpoint(service: Service, url: str = HOOK, **fields: Any) -> dict[str, Any]:
-    """A new endpoint as POST /webhooks answers it; it hears of canceled documents unless `events` says more."""
+    """The response of POST /webhooks to a new endpoint, which gets `document.canceled` by default."""
     body = {"url": url, "events": ["document.canceled"]} | fields
     answer = service.call("POST", "/webhooks", json=body)
     assert answer.status == 201, answer.text
@@ -45,16 +49,16 @@ def endpoint(service: Service, url: str = HOOK, **fields: Any) -> dict[str, Any]
     return made
 
 
-def look(service: Service, webhook_id: str) -> dict[str, Any]:
-    """The endpoint as its owner sees it."""
+def get_endpoint(service: Service, webhook_id: str) -> dict[str, Any]:
+    """GET /webhooks/{webhook_id}"""
     answer = service.call("GET", f"/webhooks/{webhook_id}")
     assert answer.status == 200, answer.text
-    shown: dict[str, Any] = answer.json()
-    return shown
+    view: dict[str, Any] = answer.json()
+    return view
 
 
-def listed(service: Service, webhook_id: str, **params: str) -> list[dict[str, Any]]:
-    """An endpoint's deliveries as its owner sees them, newest first."""
+def list_deliveries(service: Service, webhook_id: str, **params: str) -> list[dict[str, Any]]:
+    """All pages of GET /webhooks/{webhook_id}/deliveries, newest first."""
     found: list[dict[str, Any]] = []
     params = params | {"limit": "100"}
     while True:
@@ -65,8 +69,8 @@ def listed(service: Service, webhook_id: str, **params: str) -> list[dict[str, A
         params["cursor"] = page["cursor"]
 
 
-def shown(service: Service, delivery_id: str) -> dict[str, Any]:
-    """A delivery with its attempts as its owner sees it."""
+def get_delivery(service: Service, delivery_id: str) -> dict[str, Any]:
+    """GET /deliveries/{delivery_id}"""
     answer = service.call("GET", f"/deliveries/{delivery_id}")
     assert answer.status == 200, answer.text
     delivery: dict[str, Any] = answer.json()
@@ -95,7 +99,7 @@ def health(cloud: Cloud, destination: str, owner: str = "ana") -> Health:
 
 
 def deliveries(cloud: Cloud, *, endpoint_id: str | None = None) -> list[Delivery]:
-    """All that there are, or one endpoint's, in the order of their ids."""
+    """All deliveries, or those of one endpoint, in the order of their ids."""
     with outside_functions():
         items = cloud.table("Deliveries").scan()["Items"]
         found = [store(cloud).get(id_of(item)) for item in items if item["sk"] == "META"]
@@ -104,7 +108,7 @@ def deliveries(cloud: Cloud, *, endpoint_id: str | None = None) -> list[Delivery
 
 
 def delivery(cloud: Cloud) -> Delivery:
-    """The only one."""
+    """The only delivery."""
     (found,) = deliveries(cloud)
     return found
 
@@ -115,7 +119,7 @@ def attempts(cloud: Cloud, found: Delivery) -> list[Attempt]:
 
 
 def message(found: Delivery, **facts: Any) -> str:
-    """What the webhooks queue holds for a delivery."""
+    """The body of a delivery's message in the webhooks queue."""
     return Message.of(found, **facts).body
 
 
@@ -124,14 +128,14 @@ def statuses(found: list[Delivery]) -> set[str]:
 
 
 def assert_no_leftovers(cloud: Cloud) -> None:
-    """No message, and no delivery that waits for nothing."""
+    """The queues and dead-letter queues are empty."""
     for name in ("Notify", "Webhooks"):
         for kind in ("Queue", "DeadLetters"):
             assert cloud.queue(f"{name}/{kind}").bodies == [], (name, kind)
 
 
 def nth(k: int) -> Callable[[Call], bool]:
-    """Whether a call is number `k` of all that match, over all invocations; 0 is before the first."""
+    """A condition that is true for call number `k` of all invocations. 0 counts as 1."""
     seen = 0
 
     def matches(call: Call) -> bool:

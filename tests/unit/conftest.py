@@ -44,7 +44,8 @@ def aws() -> Iterator[None]:
 def cached_clients() -> Callable[[str], Any]:
     """Clients as the functions make them. moto answers a client in every test, so each is made but once."""
     special: dict[str, Callable[[], Any]] = {"s3": clients.s3, "dynamodb": clients.dynamodb}
-    special |= {f"busy {service}": functools.partial(clients.busy, service) for service in ("dynamodb", "sqs")}
+    for service in ("dynamodb", "sqs"):
+        special[f"high_throughput {service}"] = functools.partial(clients.high_throughput, service)
     ordinary = clients.client
     return functools.cache(lambda service: special[service]() if service in special else ordinary(service))
 
@@ -189,7 +190,7 @@ def environment(
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(clients, "client", cached_clients)
-    monkeypatch.setattr(clients, "busy", lambda service: cached_clients(f"busy {service}"))
+    monkeypatch.setattr(clients, "high_throughput", lambda service: cached_clients(f"high_throughput {service}"))
     monkeypatch.setattr(clients, "dynamodb", lambda: cached_clients("dynamodb"))
     monkeypatch.setattr(clients, "s3", lambda: cached_clients("s3"))
     monkeypatch.setattr(clients, "management", {ENVIRONMENT["LIVE_URL"]: gateway}.__getitem__)

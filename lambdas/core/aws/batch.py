@@ -1,4 +1,4 @@
-"""Messages of SQS, each on its own: one that fails comes again, the others are done.
+"""Batches of SQS messages. Only the messages that failed are received again.
 
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
 """
@@ -17,7 +17,7 @@ BatchResponse = dict[str, list[dict[str, str]]]
 
 
 class Failures:
-    """The messages of a batch that are to come again."""
+    """The messages of a batch that failed and are to be received again."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._records = records
@@ -25,7 +25,7 @@ class Failures:
 
     @contextmanager
     def of(self, record: Record) -> Iterator[None]:
-        """What is raised inside fails this record, and goes no farther than the log."""
+        """An exception in this context fails the record and is logged."""
         try:
             yield
         except Exception:
@@ -33,13 +33,13 @@ class Failures:
             self._failed.add(record["messageId"])
 
     @property
-    def answer(self) -> BatchResponse:
+    def response(self) -> BatchResponse:
         failed = (record["messageId"] for record in self._records if record["messageId"] in self._failed)
         return {"batchItemFailures": [{"itemIdentifier": message} for message in failed]}
 
 
 def process(event: Mapping[str, Any], handle: Callable[[Record], None], *, workers: int = 1) -> BatchResponse:
-    """Handle every record, `workers` at a time, and report those that raised."""
+    """Handle every record in `workers` threads. The response names the records that raised."""
     records = event["Records"]
     failures = Failures(records)
 
@@ -53,19 +53,19 @@ def process(event: Mapping[str, Any], handle: Callable[[Record], None], *, worke
     else:
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(attempt, records))
-    return failures.answer
+    return failures.response
 
 
 def receives(record: Record) -> int:
-    """How often the message has been received, this time included."""
+    """How often the message was received, including this time."""
     return int(record["attributes"]["ApproximateReceiveCount"])
 
 
-MAX_DRAINED = 500  # per queue and call
+MAX_DRAINED = 500  # messages per call
 
 
 def drain(sqs: Any, queue_url: str, handle: Callable[[str], bool]) -> None:
-    """Take dead messages off a queue as far as `handle` is done with them; others stay for an operator."""
+    """Delete the messages of a dead-letter queue for which `handle` returns True. Operators handle the others."""
     for _ in range(MAX_DRAINED // 10):
         messages = sqs.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=0).get(
             "Messages"
@@ -80,8 +80,8 @@ def drain(sqs: Any, queue_url: str, handle: Callable[[str], bool]) -> None:
 
 @contextmanager
 def log_and_continue(**facts: str) -> Iterator[None]:
-    """One thing that cannot be done keeps nothing else from being done; it is logged, and tried again later."""
+    """Log an exception and continue, so that one failure does not prevent the work on other items."""
     try:
         yield
     except Exception:
-        logger.exception("carrying on", extra=facts)
+        logger.exception("failed, continuing with the rest", extra=facts)

@@ -1,4 +1,4 @@
-"""Claim checks: what is too large for a message lives in the data bucket, and the message carries its key."""
+"""Objects of the data bucket. Messages carry the keys of large content (claim check pattern)."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ MAX_KEYS_PER_DELETE = 1000  # https://docs.aws.amazon.com/AmazonS3/latest/API/AP
 
 # https://docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html
 WRONG_PARTS = {"InvalidPart", "InvalidPartOrder", "EntityTooSmall"}
-OTHER_PARTS = "A part is not there, or has another ETag than you say. Upload it again, then complete again."
+WRONG_PARTS_MESSAGE = "A part is missing or has another ETag. Upload it again, then complete the upload again."
 
 
 def work_folder(job_id: str) -> str:
-    """What lies between the stages of a job, and goes with it."""
+    """The prefix of a job's temporary files, which are deleted when it ends."""
     return f"work/{job_id}/"
 
 
 def batch_key(job_id: str, batch: int) -> str:
-    """One batch of a job's chunks: written by the chunker, read by the embedding worker."""
+    """The key of a batch of chunks: `chunk_document` writes it, the worker reads it."""
     return f"{work_folder(job_id)}chunks/{batch:04d}.jsonl"
 
 
 class Blobs:
-    """Objects of one bucket, by key."""
+    """Objects of one bucket."""
 
     def __init__(self, client: S3Client, bucket: str) -> None:
         self._client, self._bucket = client, bucket
 
     def put(self, key: str, data: bytes, *, content_type: str = "application/octet-stream") -> str:
-        """Write, and return the ETag."""
+        """Write an object and return its ETag."""
         answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=content_type)
         return answer["ETag"]
 
     def get(self, key: str, *, etag: str | None = None, max_bytes: int | None = None) -> bytes:
-        """Read it all, or the first `max_bytes`.
+        """Read an object, or its first `max_bytes`.
 
-        Raises SourceNotFound where there is no such object, or none with this ETag any more.
+        Raises SourceNotFound if it does not exist or has another ETag.
         """
         options: dict[str, Any] = {"IfMatch": etag} if etag else {}
         if max_bytes is not None:
@@ -56,14 +56,14 @@ class Blobs:
                 return b""
             if aws_errors.code(error) in ("NoSuchKey", "404", "PreconditionFailed", "412"):
                 raise SourceNotFound(
-                    "The job's file is gone, or was changed after the job was submitted. "
+                    "The job's file was deleted or changed after the job was submitted. "
                     "Upload it again and submit a new job."
                 ) from error
             raise
         return answer["Body"].read()
 
     def head(self, key: str) -> tuple[int, str] | None:
-        """Size in bytes and ETag, or None where there is no such object."""
+        """Size in bytes and ETag, or None if the object does not exist."""
         try:
             answer = self._client.head_object(Bucket=self._bucket, Key=key)
         except ClientError as error:
@@ -76,17 +76,17 @@ class Blobs:
         return self.head(key) is not None
 
     def keys(self, prefix: str) -> Iterator[str]:
-        """Every key that begins with `prefix`, in order."""
+        """The keys that begin with `prefix`, in order."""
         return (key for key, _ in self.sizes(prefix))
 
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """Every key that begins with `prefix`, in order, with the object's size in bytes."""
+        """The keys that begin with `prefix`, in order, with the objects' sizes in bytes."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
         for page in pages:
             yield from ((item["Key"], item["Size"]) for item in page.get("Contents", []))
 
     def folders(self, prefix: str) -> list[str]:
-        """The names directly below `prefix`, each of which holds objects."""
+        """The common prefixes directly below `prefix`, without it and without slashes."""
         answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, Delimiter="/")
         return [item["Prefix"].removeprefix(prefix).rstrip("/") for item in answer.get("CommonPrefixes", [])]
 
@@ -104,9 +104,9 @@ class Blobs:
         self.delete(list(self.keys(prefix)))
 
     def presign_put(self, key: str, *, content_type: str, size: int, seconds: int) -> str:
-        """A URL that takes exactly one upload of this size and type.
+        """A URL for one upload of exactly this size and type.
 
-        Content length, type and `if-none-match` are signed (SigV4), so that the caller cannot change them.
+        Content length, type and `if-none-match` are signed (SigV4), so the caller cannot change them.
         """
         return self._client.generate_presigned_url(
             "put_object",
@@ -121,18 +121,18 @@ class Blobs:
         )
 
     def presign_get(self, key: str, *, seconds: int) -> str:
-        """A URL that reads the object."""
+        """A URL for reading the object."""
         return self._client.generate_presigned_url(
             "get_object", Params={"Bucket": self._bucket, "Key": key}, ExpiresIn=seconds
         )
 
-    def begin_parts(self, key: str, *, content_type: str) -> str:
-        """Begin an upload in parts, and return S3's id for it."""
+    def create_multipart(self, key: str, *, content_type: str) -> str:
+        """Start a multipart upload and return S3's id for it."""
         answer = self._client.create_multipart_upload(Bucket=self._bucket, Key=key, ContentType=content_type)
         return answer["UploadId"]
 
     def presign_part(self, key: str, s3_id: str, *, number: int, size: int, seconds: int) -> str:
-        """A URL that takes this part, of exactly this size. It may be sent again, until the parts are joined."""
+        """A URL for this part, of exactly this size. It can be used again until the upload is completed."""
         return self._client.generate_presigned_url(
             "upload_part",
             Params={
@@ -145,11 +145,11 @@ class Blobs:
             ExpiresIn=seconds,
         )
 
-    def join_parts(self, key: str, s3_id: str, etags: Sequence[str]) -> None:
-        """Make one object of the parts 1, 2, … with these ETags, and never a second one under the key.
+    def complete_multipart(self, key: str, s3_id: str, etags: Sequence[str]) -> None:
+        """Complete a multipart upload of the parts 1, 2, … with these ETags. Never overwrites an object.
 
-        Whether there is one then, `head` says: nothing happens where the upload is over, joined or dropped. Raises
-        InvalidRequest where S3 has other parts, and Contended where somebody else is just joining them.
+        Does nothing if the upload was completed or aborted before: `head` tells whether the object exists. Raises
+        InvalidRequest if S3 has other parts, and Contended if another request is completing the upload.
         """
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
         try:
@@ -162,14 +162,14 @@ class Blobs:
             )
         except ClientError as error:
             if aws_errors.code(error) in WRONG_PARTS:
-                raise InvalidRequest(OTHER_PARTS, field="parts") from error
+                raise InvalidRequest(WRONG_PARTS_MESSAGE, field="parts") from error
             if aws_errors.code(error) == "ConditionalRequestConflict":
                 raise Contended("Another request is completing this upload.") from error
             if aws_errors.code(error) not in ("NoSuchUpload", "PreconditionFailed"):
                 raise
 
-    def drop_parts(self, key: str, s3_id: str) -> None:
-        """Remove what has come of an upload in parts, if there is anything of it."""
+    def abort_multipart(self, key: str, s3_id: str) -> None:
+        """Abort a multipart upload and delete its parts. Does nothing if it was completed or aborted before."""
         try:
             self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=s3_id)
         except ClientError as error:

@@ -1,4 +1,4 @@
-"""AWS clients, made once per function and only where they are used."""
+"""boto3 clients. `core.dependencies` makes each of them once per function."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-# Our own retries are in queues and state machines, so the SDK's are few and an unanswered call is given up soon.
+# Queues and state machines retry, so the SDK makes few attempts and has short timeouts.
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3},
     connect_timeout=3,
     read_timeout=20,
 )
-# As many connections as the busiest function has threads, and the service alone checks what it is sent: both are
-# felt where it is called a thousand times a second.
-_BUSY = Config(max_pool_connections=64, parameter_validation=False)
-# One socket that is slow to be told must not keep the others waiting; it is told again later.
-_IMPATIENT = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=2, read_timeout=5)
+# As many connections as the function with most threads has, and no client-side validation: both are noticeable at
+# a thousand calls a second.
+_HIGH_THROUGHPUT = Config(max_pool_connections=64, parameter_validation=False)
+# A slow WebSocket must not delay the others. Its messages are sent again later.
+_SHORT_TIMEOUTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=2, read_timeout=5)
 
 
 def client(service: str) -> Any:
     return boto3.client(service, config=_CONFIG)  # type: ignore[call-overload]
 
 
-def busy(service: str) -> Any:
-    """For what is called a thousand times a second."""
-    return boto3.client(service, config=_CONFIG.merge(_BUSY))  # type: ignore[call-overload]
+def high_throughput(service: str) -> Any:
+    """A client for a thousand calls a second."""
+    return boto3.client(service, config=_CONFIG.merge(_HIGH_THROUGHPUT))  # type: ignore[call-overload]
 
 
 def management(live_url: str) -> Any:
-    """What speaks to the sockets of the WebSocket API at `live_url` (wss://…), at that very address."""
+    """The client of the @connections API of the WebSocket API at `live_url` (wss://…)."""
     endpoint = "http" + live_url.removeprefix("ws")
-    config = _CONFIG.merge(_BUSY).merge(_IMPATIENT)
+    config = _CONFIG.merge(_HIGH_THROUGHPUT).merge(_SHORT_TIMEOUTS)
     return boto3.client("apigatewaymanagementapi", endpoint_url=endpoint, config=config)
 
 
 def s3() -> Any:
-    """SigV4 binds the headers of a presigned upload; a regional host keeps a new bucket from redirecting it."""
+    """SigV4, which signs the headers of presigned uploads, and a regional host: new buckets redirect others."""
     regional = Config(signature_version="s3v4", s3={"addressing_style": "virtual"})
     return boto3.client("s3", config=_CONFIG.merge(regional))
 
 
 def dynamodb() -> Any:
-    """The client of a resource: it takes and gives plain Python values."""
-    return boto3.resource("dynamodb", config=_CONFIG.merge(_BUSY)).meta.client
+    """A resource's client: it takes and returns plain Python values."""
+    return boto3.resource("dynamodb", config=_CONFIG.merge(_HIGH_THROUGHPUT)).meta.client

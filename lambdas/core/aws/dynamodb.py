@@ -1,31 +1,61 @@
-"""DynamoDB: batches of reads, and records of streams."""
+"""DynamoDB: reads that ignore expired items, batches of reads, and the records of streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer
 
-_read = TypeDeserializer().deserialize
+Item = dict[str, Any]
+_plain = TypeDeserializer().deserialize
 
 
-def batch_get(client: Any, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The items there are, by table; asks again for what DynamoDB left out. At most 100 keys, none of them twice.
+class UnexpiredItems:
+    """Strongly consistent reads of a table without the items whose `expires_at` (epoch seconds) has passed.
+
+    DynamoDB deletes expired items up to some days later. `client` is a resource's client.
+    """
+
+    def __init__(self, client: Any, table: str, clock: Callable[[], float]) -> None:
+        self._client, self._table, self._clock = client, table, clock
+
+    def get(self, key: Mapping[str, str]) -> Item | None:
+        answer = self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True)
+        item: Item | None = answer.get("Item")
+        return item if item and self.is_unexpired(item) else None
+
+    def query(self, pk: str, condition: str, values: Mapping[str, Any], *, limit: int | None = None) -> list[Item]:
+        """The items of one partition whose sk meets the condition, in order. At most `limit` items are read."""
+        pages = self._client.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression=f"pk = :pk AND {condition}",
+            ExpressionAttributeValues={":pk": pk, **values},
+            ConsistentRead=True,
+            PaginationConfig={"MaxItems": limit},
+        )
+        return [item for page in pages for item in page["Items"] if self.is_unexpired(item)]
+
+    def is_unexpired(self, item: Mapping[str, Any]) -> bool:
+        return int(item["expires_at"]) > self._clock()
+
+
+def batch_get(client: Any, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Item]]:
+    """The items that exist, by table. Repeats the request for unprocessed keys. At most 100 keys, each once.
 
     https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html
     """
-    found: dict[str, list[dict[str, Any]]] = {table: [] for table in wanted}
+    found: dict[str, list[Item]] = {table: [] for table in wanted}
     rest: dict[str, Any] = {table: keys for table, keys in wanted.items() if keys["Keys"]}
     while rest:
         answer = client.batch_get_item(RequestItems=rest)
         for table, items in answer["Responses"].items():
             found[table] += items
-        left = answer.get("UnprocessedKeys") or {}
-        rest = {table: {**wanted[table], "Keys": keys["Keys"]} for table, keys in left.items()}
+        unprocessed = answer.get("UnprocessedKeys") or {}
+        rest = {table: {**wanted[table], "Keys": keys["Keys"]} for table, keys in unprocessed.items()}
     return found
 
 
-def stored(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The new item of a stream's record, as plain values."""
-    return {key: _read(value) for key, value in record["dynamodb"]["NewImage"].items()}
+def new_image(record: Mapping[str, Any]) -> Item:
+    """The item in a stream record as it is after the change, with plain Python values."""
+    return {key: _plain(value) for key, value in record["dynamodb"]["NewImage"].items()}

@@ -1,4 +1,4 @@
-"""What errors of AWS mean to us, told apart by their codes."""
+"""Errors of AWS, classified by their codes."""
 
 from __future__ import annotations
 
@@ -46,26 +46,22 @@ TRANSIENT = {
 }
 
 # https://docs.aws.amazon.com/step-functions/latest/apireference/API_SendTaskSuccess.html
-TOKEN_GONE = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
-"""Nobody waits for this task's answer any more."""
+TASK_TOKEN_INVALID = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
+"""The state machine no longer waits for the task."""
 
 
 def code(error: Exception) -> str:
-    """The AWS error code, or '' for anything else."""
+    """The AWS error code, or '' for other exceptions."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def reason(error: Exception) -> str:
-    """What to log of an error: its code, or else its class."""
+    """What to log of an error: its AWS code, or else its class name."""
     return code(error) or type(error).__name__
 
 
-def is_throttle(error: Exception) -> bool:
-    return code(error) in THROTTLES
-
-
 def is_transient(error: Exception) -> bool:
-    """Whether the same call may well succeed later: throttles, faults of the service, broken connections."""
+    """Whether the same call may succeed later: throttling, errors of the service, broken connections."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         return code(error) in THROTTLES | TRANSIENT or status >= 500
@@ -73,13 +69,13 @@ def is_transient(error: Exception) -> bool:
 
 
 def cancellation_codes(error: ClientError) -> list[str]:
-    """The reason codes of a TransactionCanceledException, one per action, in order."""
+    """The reason codes of a TransactionCanceledException, one per operation, in order."""
     reasons = error.response.get("CancellationReasons", [])
     return [str(reason.get("Code", "None")) for reason in reasons]
 
 
 def raises_unavailable(function: Callable[P, R]) -> Callable[P, R]:
-    """Raise what may pass by itself under the one name that state machines retry."""
+    """Decorator: raise transient AWS errors as Unavailable, which state machines retry."""
 
     @functools.wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -87,7 +83,7 @@ def raises_unavailable(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except (BotoCoreError, ClientError) as error:
             if is_transient(error):
-                raise Unavailable(f"AWS could not answer: {type(error).__name__}") from error
+                raise Unavailable(f"an AWS service is unavailable: {type(error).__name__}") from error
             raise
 
     return wrapper

@@ -1,4 +1,4 @@
-"""Typed environment variables: each is read when it is first needed, and an error names the one that is wrong."""
+"""Typed environment variables. Each is read at its first use, and errors name the variable."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class SettingsError(RuntimeError):
-    """The function's environment lacks a variable, or a value has the wrong form."""
+    """An environment variable is missing or has an invalid value."""
 
 
 class Environment:
-    """Settings in the environment of a function. A subclass lists them: `jobs_table = text()` reads JOBS_TABLE."""
+    """The settings of a function. A subclass declares them: `jobs_table = text()` reads JOBS_TABLE."""
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self.variables = os.environ if variables is None else variables
 
 
 class Setting(Generic[T]):
-    """One variable, parsed once. Raises SettingsError where it is missing or `parse` raises ValueError."""
+    """One variable, parsed once. Raises SettingsError if it is missing or `parse` raises ValueError."""
 
     def __init__(self, form: str, parse: Callable[[str], T]) -> None:
         self._form, self._parse = form, parse
@@ -44,7 +44,7 @@ class Setting(Generic[T]):
             value = self._parse(text)
         except ValueError as error:
             raise SettingsError(f"the environment variable {self.variable} is not {self._form}") from error
-        vars(instance)[self._name] = value  # found there from now on
+        vars(instance)[self._name] = value  # the next access finds it here
         return value
 
 
@@ -69,12 +69,12 @@ def numbers() -> Setting[tuple[int, ...]]:
 
 
 def mapping() -> Setting[dict[str, str]]:
-    """Texts by texts."""
+    """A JSON object with string values."""
     return Setting("a JSON object of texts", lambda text: _json(text, dict, str))
 
 
 def _json(text: str, kind: type, item: type | None = None) -> Any:
-    """JSON of exactly this type: Python takes a string for a list of letters, and true for 1."""
+    """JSON of exactly this type. `isinstance` would accept true as an int."""
     value = json.loads(text)
     if type(value) is not kind:
         raise ValueError(f"not a {kind.__name__}")

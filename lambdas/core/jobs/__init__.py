@@ -1,11 +1,12 @@
-"""Jobs: what a kind declares (`kind`), the state machine (`machine`) and its table (`store`)."""
+"""Jobs: the declaration of a kind (`kind`), the state machine (`machine`) and the jobs table (`store`)."""
 
+from core.jobs.idempotency import Idempotency, fingerprint
 from core.jobs.inputs import Inputs
 from core.jobs.job import FINAL, Job
 from core.jobs.kind import Attempt, Completion, Kind, Services, Wait
-from core.jobs.machine import begin, cancel, claim, complete, defer, expire_lease, fail, give_back, step
+from core.jobs.machine import begin, cancel, claim, complete, defer, expire_lease, fail, release_lease, step
 from core.jobs.polling_interval import History
-from core.jobs.store import Idempotency, JobStore, Snapshot, Submission, fingerprint, well_formed
+from core.jobs.store import JobStore, Snapshot, Submission, valid_job_id
 
 __all__ = [
     "FINAL",
@@ -29,7 +30,7 @@ __all__ = [
     "expire_lease",
     "fail",
     "fingerprint",
-    "give_back",
+    "release_lease",
     "step",
-    "well_formed",
+    "valid_job_id",
 ]

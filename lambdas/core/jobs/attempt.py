@@ -1,4 +1,4 @@
-"""What the work of a job gets to use."""
+"""Attempts at a job, as the work of its kind sees them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Context = Any
 
 
 def attempt_of(kind: Kind, jobs: JobStore, blobs: Blobs, job: Job, *, lease: str, context: Context) -> Attempt:
-    """The attempt at the job that this lease holds."""
+    """An attempt at the job that `lease` holds."""
     steps = list(kind.events)[1:-1]
 
     def log_step(verb: str, **facts: Any) -> None:
         if verb not in steps:
             raise ValueError(
-                f"{verb!r} is no step of {kind.name}: name it among its events, between first and last"
+                f"{verb!r} is not a step of {kind.name}: declare it between the first and the last event"
             )
         jobs.apply(job.job_id, step(verb=verb, lease=lease, **facts))
 
     def report(done: int, total: int) -> None:
-        jobs.report(job, done=done, total=total)
+        jobs.progress.report(job, done=done, total=total)
 
     return Attempt(job=job, blobs=blobs, seconds_left=lambda: seconds_left(context), step=log_step, report=report)
 

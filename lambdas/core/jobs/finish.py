@@ -1,4 +1,4 @@
-"""How a job completes, with its result and whatever its kind writes in the same transaction; and what is left."""
+"""The end of a job: its completion, with the writes of its kind in the same transaction, and its clean-up."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from core.errors import ConditionFailed
 from core.jobs.job import Job
 from core.jobs.kind import Kind, Services
 from core.jobs.machine import complete
-from core.jobs.results import keep_large
+from core.jobs.results import store_if_large
 from core.jobs.store import JobStore
 
 
 def clean_up(kind: Kind, job: Job, services: Services) -> None:
-    """Remove what is left of a job that has ended. Again is the same as once."""
+    """Delete the files of a job that has ended. Idempotent."""
     kind.on_ended(job, services)
     services.blobs.delete_all(work_folder(job.job_id))
 
 
-def clean_up_if_unwanted(kind: Kind, job: Job, services: Services) -> None:
-    """Clean up after a job that has ended badly: it may have been cleaned up after while it was still done."""
+def clean_up_if_failed(kind: Kind, job: Job, services: Services) -> None:
+    """Clean up again if the job ended while its work went on: the work may have written files since."""
     if job.status in ("canceled", "failed"):
         clean_up(kind, job, services)
 
@@ -29,15 +29,15 @@ def clean_up_if_unwanted(kind: Kind, job: Job, services: Services) -> None:
 def complete_job(
     jobs: JobStore, services: Services, kind: Kind, job: Job, *, lease: str, result: Mapping[str, Any]
 ) -> Job:
-    """Complete the job that this lease holds; returns it as it is then.
+    """Complete the job that `lease` holds, and return it.
 
-    Raises JobClosed where it has ended otherwise or is another's, and what the kind's completion says where one of
-    its own writes is out of date.
+    Raises JobClosed if it has ended or another execution holds it, and the completion's `on_condition_failed` if
+    the condition of one of the kind's writes failed.
     """
     completion = kind.on_complete(job, result, services)
-    key = keep_large(services.blobs, job, completion.result)
+    key = store_if_large(services.blobs, job, completion.result)
     change = complete(kind, lease=lease, result=completion.result, result_key=key)
     try:
-        return jobs.apply(job.job_id, change, also=completion.also)
+        return jobs.apply(job.job_id, change, writes=completion.writes)
     except ConditionFailed as error:
-        raise completion.otherwise or error from error
+        raise completion.on_condition_failed or error from error

@@ -1,4 +1,4 @@
-"""What a submission brings: a text that goes to the data bucket, or a file that was uploaded before."""
+"""The inputs of a submission: texts, which are stored in the data bucket, and files that were uploaded before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.errors import InvalidRequest, PayloadTooLarge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Of one job that is about to be written. Limits are in bytes."""
+    """Of a job that is not written yet. Limits are in bytes."""
 
     owner: str
     job_id: str
@@ -20,14 +20,14 @@ class Inputs:
     max_upload_bytes: int
 
     def keep_text(self, text: str, *, field: str, name: str | None = None) -> dict[str, Any]:
-        """Store it; returns `{source_key, etag, bytes}`. Raises PayloadTooLarge, naming the field.
+        """Store a text; returns `{source_key, etag, bytes}`. Raises PayloadTooLarge.
 
-        Where a job has several texts, all but one have a `name`.
+        If a job has several texts, all but one need a `name`. `field` is named in the error.
         """
         data = text.encode()
         if len(data) > self.max_inline_bytes:
             raise PayloadTooLarge(
-                f"The text has {len(data)} bytes, and {self.max_inline_bytes} can be sent inline. "
+                f"The text has {len(data)} bytes; the limit for inline text is {self.max_inline_bytes}. "
                 "Use POST /uploads.",
                 field=field,
             )
@@ -36,17 +36,17 @@ class Inputs:
         return {"source_key": key, "etag": etag, "bytes": len(data)}
 
     def pin_upload(self, s3_key: str, *, field: str) -> dict[str, Any]:
-        """The upload as it is now, `{source_key, etag, bytes}`: the job reads what was submitted, or fails.
+        """The upload's `{source_key, etag, bytes}`. The job reads this version of the file, or fails.
 
-        Raises InvalidRequest where there is no such upload of this owner, and PayloadTooLarge.
+        Raises InvalidRequest if this owner has no such upload, and PayloadTooLarge.
         """
         if not s3_key.startswith(f"uploads/{self.owner}/"):
-            raise InvalidRequest("This is not a key that POST /uploads gave you.", field=field)
+            raise InvalidRequest("This is not an s3_key that POST /uploads returned to you.", field=field)
         found = self.blobs.head(s3_key)
         if found is None:
-            message = "There is no file yet. PUT the file first, and complete it if it goes in parts."
+            message = "The file is not uploaded yet. PUT it first; an upload in parts must also be completed."
             raise InvalidRequest(message, field=field)
         size, etag = found
         if size > self.max_upload_bytes:
-            raise PayloadTooLarge(f"The file has {size} bytes, more than the limit.", field=field)
+            raise PayloadTooLarge(f"The file has {size} bytes; the limit is {self.max_upload_bytes}.", field=field)
         return {"source_key": s3_key, "etag": etag, "bytes": size}

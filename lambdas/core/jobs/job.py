@@ -1,4 +1,4 @@
-"""The job as a value: the row `JOB#{job_id}` / `META`."""
+"""The job as a value."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ FINAL = frozenset({"completed", "failed", "canceled"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Times are RFC 3339 UTC, but for `expires_at`, which is epoch seconds.
+    """Times are RFC 3339 UTC, except for `expires_at` (epoch seconds).
 
-    `subject`: what the job is about, as events and views show it, such as `{"document_id": …}`; may be empty.
-    `lease`: the execution or the invocation that holds the job. `lease_until` and `not_before` are for kinds that
-    a queue worker runs: until when an invocation holds it, and before when no next one may take it.
-    `result_key`: where the result lies that is too large for the row.
+    - `subject`: the field of the input that events and views show, such as `{"document_id": …}`; may be empty.
+    - `lease`: the execution or the invocation that holds the job.
+    - `lease_until`, `not_before`: on a queue worker, when the invocation ends, and the earliest next attempt.
+    - `link_key`: signs the tokens of the job's links.
+    - `result_key`: the S3 key of a result that is too large for the item.
     """
 
     job_id: str

@@ -1,7 +1,7 @@
-"""A kind of job: one declaration, from which everything else follows.
+"""A kind of job: one declaration.
 
-The registry (`kinds.registry.KINDS`) maps names to declarations; nothing in `core` imports it, it is handed in. A hook that
-is left out does the ordinary thing, so the shortest kind has a name, two models, its stages and its events.
+The registry (`kinds.registry.KINDS`) maps names to declarations. `core` does not import it: it is passed in. Every
+hook has a default, so the shortest declaration has a name, two models, stages and events.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler.api_gateway import Router
 
 QUEUED, NOTIFY = "queued", "notify"
-"""The stage of a job that nobody has taken yet, and that of a state machine which tells how the job ended."""
+"""The stage of a job that has not started, and the last stage of every state machine."""
 
 REPEATABLE = ("retried", "progressed")
 COMMON_VERBS = ("started", "failed", "canceled", *REPEATABLE)
-"""What every kind logs by itself."""
+"""The verbs that every kind logs."""
 
 ENVELOPE = ("event", "event_id", "job_id", "sequence", "timestamp", "status", "stage")
 RESERVED = frozenset(
     {*ENVELOPE, "type", "kind", "owner", "lifecycle", "metadata", "error"}
     | {"result_key", "result_truncated", "truncated"}
 )
-"""Names that no field of an event or a result may have: events are flat, and these mean something already."""
+"""Names that a field of an event or a result may not have: events are flat and use them already."""
 
 RESERVED_SUBJECTS = RESERVED | {
     *("attempts", "created_at", "expected_completion", "finished_at", "links", "progress", "result", "retry_of"),
     *("started_at", "updated_at", "waiting_for", "waiting_since", "webhook", "webhook_secret"),
 }
-"""A subject is shown beside the fields of a job as well."""
+"""Names that a subject may not have: it is shown beside the fields of a job, too."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What hooks may use: the data bucket, and the jobs table with the client of a resource for it."""
+    """What hooks may use: the data bucket, the jobs table, and a resource's client for the table."""
 
     blobs: Blobs
     dynamodb: Any
@@ -57,19 +57,19 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What completes a job: the result that is shown, and writes that go into the very same transaction.
+    """What completes a job: the result that is shown, and `writes` that go into the same transaction.
 
-    `otherwise` is raised where one of `also` found its condition broken.
+    `on_condition_failed` is raised if the condition of one of `writes` fails.
     """
 
     result: Mapping[str, Any]
-    also: Sequence[dict[str, Any]] = ()
-    otherwise: JobFailure | None = None
+    writes: Sequence[dict[str, Any]] = ()
+    on_condition_failed: JobFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A worker must not begin yet: why (`rate_limit`, `provider_circuit`), and for how many seconds."""
+    """A worker may not start the job yet. `reason`: `rate_limit` or `provider_circuit`, for example."""
 
     reason: str
     seconds: float
@@ -79,8 +79,8 @@ class Wait:
 class Attempt:
     """One attempt at a job, by a worker or by a Task of a state machine.
 
-    `seconds_left()` until the function is ended. `step(verb, **fields)` logs an event of the kind, once however
-    often it is called. `report(done, total)` says how far the job is.
+    `seconds_left()`: until Lambda ends the function. `step(verb, **fields)` logs an event of the kind; calling it
+    again logs nothing. `report(done, total)` reports progress.
     """
 
     job: Job
@@ -92,53 +92,54 @@ class Attempt:
 
 Result = Mapping[str, Any]
 Work = Callable[[Attempt], Result]
-"""Does the job and returns the result. A JobFailure ends the job; after anything else it is tried again."""
+"""Does the job and returns the result. A JobFailure fails the job; after any other exception it is retried."""
 
 
-def _as_it_came(asked: Any, inputs: Inputs) -> Mapping[str, Any]:
-    fields: Mapping[str, Any] = asked.model_dump(mode="json", exclude_none=True)
+def _store_input(request: Any, inputs: Inputs) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = request.model_dump(mode="json", exclude_none=True)
     return fields
 
 
-def _nothing_more(job: Job) -> Mapping[str, Any]:
+def _no_execution_input(job: Job) -> Mapping[str, Any]:
     return {}
 
 
-def _as_it_is(job: Job, result: Result, services: Services) -> Completion:
+def _complete(job: Job, result: Result, services: Services) -> Completion:
     return Completion(result=result)
 
 
-def _nothing_left(job: Job, services: Services) -> None:
-    """The job's work folder is removed in any case."""
+def _clean_up_nothing(job: Job, services: Services) -> None:
+    """The caller deletes the job's work folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """The declaration.
 
-    - `input`: what `POST /jobs` takes as `input`; its docstring is what OpenAPI says of the kind.
-    - `example`: an input that works. OpenAPI shows it, and the tests of all kinds submit it.
-    - `result`: what the job shows when it has completed; its fields are those of the last event, too.
-    - `subject`: the field of the stored input that says what the job is about: a name or an id, never free text.
-    - `stages`: in order, without `queued`, and without `notify`, which every state machine has at its end.
-    - `events`: verb -> the fields of that event. The first is logged at submission, and its fields are taken from
-      the stored input; the last is the good end, and has the fields of the result.
-    - `runs_on`: a state machine, or a queue worker. One that is `submittable` and run by a worker has `work`.
-    - `deadline`: the knob `job_deadline_minutes` if None.
-    - `headline`: fields of its events with numbers that a one-line message (Slack) tells.
+    - `input`: the model of `input` in `POST /jobs`; its docstring is the description in OpenAPI.
+    - `example`: a valid input. OpenAPI shows it, and the tests of all kinds submit it.
+    - `result`: the model of a completed job's result, and of the last event.
+    - `subject`: the field of the stored input that events and jobs show: a name or an id, never free text.
+    - `stages`: in order, without `queued`, and without `notify`, the last stage of every state machine.
+    - `events`: verb -> the fields of that event. The first event is logged at submission, and its fields are taken
+      from the stored input. The last is logged when the job completes, and has the fields of the result.
+    - `runs_on`: a state machine, or a queue worker. A `submittable` kind on a worker has `work`.
+    - `deadline`: the setting `job_deadline_minutes` if None.
+    - `headline`: fields of events with numbers that a one-line message (Slack) contains.
 
     Hooks:
 
-    - `prepare(asked, inputs)`: what is stored as the job's input. It stores texts and pins uploads.
-    - `execution_input(job)`: what the state machine is given beside the job's id and owner.
-    - `on_batch(job, message, seconds_left)`: the work of a message that its state machine sent with a task token.
-    - `admit(job, services)`: whether a worker may begin now; a Wait if not.
+    - `prepare(request, inputs)`: returns what is stored as the job's input. It stores texts and pins uploads.
+    - `execution_input(job)`: the input of the state machine, in addition to the job's id and owner.
+    - `on_batch(job, message, seconds_left)`: handles a message that the state machine sent with a task token.
+    - `admit(job, services)`: returns a Wait if a worker may not start the job yet.
     - `work(attempt)`: what a worker does.
     - `on_complete(job, result, services)`: the result, and what is written with it.
-    - `on_ended(job, services)`: cleans up after the end; called again until it has not raised.
-    - `on_message(message, services)`: what its routes send to the indexing queue as `<kind>.<what>`.
-    - `routes()`: routes of its own, which the API answers; `function_routes()`: those that a function of its own
-      answers, as its construct says.
+    - `on_ended(job, services)`: cleans up after the end; called again until it does not raise.
+    - `on_message(message, services)`: handles the messages `<kind>.<what>` that the kind's routes send to the
+      indexing queue.
+    - `routes()`: routes that the API function serves.
+    - `function_routes()`: routes that a function of the kind's own construct serves.
     """
 
     name: str
@@ -153,13 +154,13 @@ class Kind:
     max_attempts: int = 3
     submittable: bool = True
     headline: tuple[str, ...] = ()
-    prepare: Callable[[Any, Inputs], Mapping[str, Any]] = _as_it_came
-    execution_input: Callable[[Job], Mapping[str, Any]] = _nothing_more
+    prepare: Callable[[Any, Inputs], Mapping[str, Any]] = _store_input
+    execution_input: Callable[[Job], Mapping[str, Any]] = _no_execution_input
     on_batch: Callable[[Job, Mapping[str, Any], Callable[[], float]], None] | None = None
     admit: Callable[[Job, Services], Wait | None] | None = None
     work: Work | None = None
-    on_complete: Callable[[Job, Result, Services], Completion] = _as_it_is
-    on_ended: Callable[[Job, Services], None] = _nothing_left
+    on_complete: Callable[[Job, Result, Services], Completion] = _complete
+    on_ended: Callable[[Job, Services], None] = _clean_up_nothing
     on_message: Callable[[Mapping[str, Any], Services], None] | None = None
     routes: Callable[[], Sequence[Router]] = tuple
     function_routes: Callable[[], Sequence[Router]] = tuple
@@ -168,75 +169,75 @@ class Kind:
         for problem in self._problems():
             raise ValueError(f"kind {self.name!r}: {problem}")
 
-    # ── what follows from it ─────────────────────────────────────────────────────────────────────────────
+    # ── derived ──────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def order(self) -> tuple[str, ...]:
+    def all_stages(self) -> tuple[str, ...]:
         """Every stage that a job can be in, in order."""
         return (QUEUED, *self.stages, *((NOTIFY,) if self.runs_on == "machine" else ()))
 
     @property
-    def first(self) -> str:
-        """The verb that is logged at submission."""
+    def submitted_verb(self) -> str:
+        """The verb of the event that is logged at submission."""
         return next(iter(self.events))
 
     @property
-    def good_end(self) -> str:
-        """The verb that says that a job has completed."""
+    def completed_verb(self) -> str:
+        """The verb of the event that is logged when the job completes."""
         return list(self.events)[-1]
 
     @property
-    def first_name(self) -> str:
-        return f"{self.name}.{self.first}"
+    def submitted_event(self) -> str:
+        return f"{self.name}.{self.submitted_verb}"
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Every event name that a job of this kind can log."""
-        verbs = (self.first, "started", *list(self.events)[1:], "failed", "canceled", *REPEATABLE)
+    def event_names(self) -> tuple[str, ...]:
+        """The name of every event that a job of this kind can log."""
+        verbs = (self.submitted_verb, "started", *list(self.events)[1:], "failed", "canceled", *REPEATABLE)
         return tuple(f"{self.name}.{verb}" for verb in verbs)
 
     @property
-    def final_names(self) -> tuple[str, ...]:
-        """The events that end a job of this kind."""
-        return tuple(f"{self.name}.{verb}" for verb in (self.good_end, "failed", "canceled"))
+    def final_events(self) -> tuple[str, ...]:
+        """The names of the events that end a job: completed, failed, canceled."""
+        return tuple(f"{self.name}.{verb}" for verb in (self.completed_verb, "failed", "canceled"))
 
     @property
     def is_queued_to_worker(self) -> bool:
-        """Whether its jobs are messages of the embedding queue."""
+        """Whether a job is a message of the embedding queue."""
         return self.work is not None
 
     @property
-    def leaves_files(self) -> bool:
-        """Whether something may have to be cleaned up after a job."""
+    def needs_clean_up(self) -> bool:
+        """Whether a job may leave files or an execution behind when it ends."""
         return self.runs_on == "machine" or self.is_queued_to_worker
 
     def subject_of(self, stored: Mapping[str, Any]) -> dict[str, str]:
-        """What a job with this input is about."""
+        """The subject of a job with this stored input, by its field; empty if the kind has none."""
         value = stored.get(self.subject) if self.subject else None
         return {} if value is None else {str(self.subject): str(value)}
 
-    def announced(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """What the first event tells of the input. Where files lie is not among it."""
-        return {name: stored[name] for name in self.events[self.first].model_fields if name in stored}
+    def submitted_fields(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of the first event. They never contain the keys of files."""
+        return {name: stored[name] for name in self.events[self.submitted_verb].model_fields if name in stored}
 
-    # ── what is wrong with it ────────────────────────────────────────────────────────────────────────────
+    # ── validation ───────────────────────────────────────────────────────────────────────────────────────
 
     def _problems(self) -> Iterator[str]:
         if not _NAME.fullmatch(self.name) or self.name in (OWNER_KIND, *OWNER_EVENTS):
-            yield "a name has 1 to 32 of a-z, 0-9 and _, begins with a letter, and is neither endpoint nor ping"
+            yield "the name must be 1 to 32 of a-z, 0-9 and _, begin with a letter, and not be endpoint or ping"
         if len(self.events) < 2:
-            yield "events: name the first and the good end at least"
-        if self.events and self.events[self.good_end] is not self.result:
-            yield f"events: the last one, {self.good_end}, has the result's model, {self.result.__name__}"
+            yield "events: declare at least two, the first and the last"
+        if self.events and self.events[self.completed_verb] is not self.result:
+            yield f"events: the last one, {self.completed_verb}, must have the model {self.result.__name__}"
         if self.subject in RESERVED_SUBJECTS:
-            yield f"subject: {self.subject} means something else in events and jobs; choose another name"
+            yield f"subject: {self.subject} is a field of every event or job; choose another name"
         if not self.stages or {QUEUED, NOTIFY} & set(self.stages) or len(set(self.stages)) < len(self.stages):
-            yield f"stages: name at least one, each once, and leave {QUEUED} and {NOTIFY} out"
+            yield f"stages: declare at least one, each once, and not {QUEUED} or {NOTIFY}"
         for stage in self.stages:
             if not _NAME.fullmatch(stage):
-                yield f"stages: {stage!r} is no name of 1 to 32 of a-z, 0-9 and _"
+                yield f"stages: {stage!r} is not a name of 1 to 32 of a-z, 0-9 and _"
         if "completed" in list(self.events)[:-1]:
-            yield "events: only the good end can be called completed, which patterns of webhooks rely on"
+            yield "events: only the last one may be named completed: patterns of webhooks rely on it"
         if self.max_attempts < 1:
             yield "max_attempts: at least 1"
         if self.submittable:
@@ -251,17 +252,17 @@ class Kind:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, ("example", *first["loc"])))
-            yield f"{place}: {first['msg']}; give an input that {self.input.__name__} takes"
+            yield f"{place}: {first['msg']}; give a valid {self.input.__name__}"
 
     def _problems_of_running(self) -> Iterator[str]:
         on_worker = self.runs_on == "worker"
         if self.work and not on_worker:
-            yield "work: only a worker calls it; a state machine calls its Tasks"
+            yield "work: only a worker calls it; a state machine calls Tasks"
         if self.submittable and on_worker and not self.work:
-            yield "work: a kind that a worker runs needs it"
+            yield "work: a kind that runs on a worker needs it"
 
     def _problems_of_event(self, verb: str, model: type[BaseModel]) -> Iterator[str]:
         if not _NAME.fullmatch(verb) or verb in COMMON_VERBS:
-            yield f"events: {verb!r} is no verb of 1 to 32 of a-z, 0-9 and _, or every kind has it anyway"
+            yield f"events: {verb!r} is not a verb of 1 to 32 of a-z, 0-9 and _, or every kind logs it already"
         for name in sorted(RESERVED & model.model_fields.keys()):
-            yield f"{model.__name__}.{name}: every event has a field of this name already; choose another"
+            yield f"{model.__name__}.{name}: every event has a field of this name; choose another"

@@ -1,8 +1,8 @@
-"""Links to one job, for clients that can send no header: a shell loop, a browser's EventSource, a WebSocket.
+"""Links to one job, for clients that cannot send headers: shell loops, EventSource and WebSockets of browsers.
 
-A link carries a token: the job's id, until when it holds, and an HMAC over both with a key that is the job's own
-and never leaves its row. So a token opens one job for reading, wherever it turns up, and nothing else; what checks
-it reads the job anyway, and there is no secret of the whole service that could leak or must be rotated.
+A link contains a token: the job's id, when it expires, and an HMAC of both. Each job has an HMAC key of its own,
+which is stored with the job only. A token therefore allows reading one job and nothing else, checking it costs no
+extra read, and there is no secret of the whole service to leak or rotate.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from core.jobs.store import Snapshot
 HOUR_SECONDS = 3600
 SIGNATURE_BYTES = 24
 _TOKEN = re.compile(r"([0-9A-HJKMNP-TV-Z]{26})\.([1-9][0-9]{0,11})\.([A-Za-z0-9_-]{32})")
-REFUSED = "This link does not hold, or no more. GET /jobs/{job_id} with your key has new ones."
+REFUSED = "This link is invalid or has expired. GET /jobs/{job_id} with your key returns a new one."
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it was read, not yet checked. `expires_at` is epoch seconds."""
+    """A parsed token whose signature is not checked yet. `expires_at` is epoch seconds."""
 
     job_id: str
     expires_at: int
@@ -35,18 +35,18 @@ class Token:
 
 
 def make_key() -> str:
-    """What the tokens of one job are signed with."""
+    """A new key for signing the tokens of one job."""
     return secrets.token_urlsafe(SIGNATURE_BYTES)
 
 
 def make_token(job: Job, *, now: float, hours: int) -> str:
-    """A token for this job that holds for `hours`, and up to one more: so that links stay the same for a while."""
+    """A token that is valid for `hours` to `hours + 1`: it expires on the hour, so links change once an hour."""
     expires_at = (int(now) // HOUR_SECONDS + 1 + hours) * HOUR_SECONDS
     return f"{ids.ulid_of(job.job_id)}.{expires_at}.{_sign(job, expires_at)}"
 
 
 def read_token(text: str) -> Token:
-    """Raises Forbidden where the text is no token at all."""
+    """Raises Forbidden if the text does not have the form of a token."""
     match = _TOKEN.fullmatch(text)
     if not match:
         raise Forbidden(REFUSED)
@@ -54,14 +54,14 @@ def read_token(text: str) -> Token:
 
 
 def check_token(token: Token, job: Job, *, now: float) -> None:
-    """Raise Forbidden unless this job made the token, and its time is not over."""
-    genuine = hmac.compare_digest(token.signature, _sign(job, token.expires_at))
-    if not (job.link_key and genuine and job.job_id == token.job_id and now < token.expires_at):
+    """Raise Forbidden unless this job signed the token and it has not expired."""
+    valid = hmac.compare_digest(token.signature, _sign(job, token.expires_at))
+    if not (job.link_key and valid and job.job_id == token.job_id and now < token.expires_at):
         raise Forbidden(REFUSED)
 
 
 def resolve(text: str, read: Callable[[str], Snapshot], *, now: float) -> Snapshot:
-    """What a token opens; `read` finds a job by its id. Raises Forbidden: what is wrong is nobody's business."""
+    """The job of a token; `read` gets a job by its id. Raises Forbidden, without telling why."""
     token = read_token(text)
     try:
         found = read(token.job_id)

@@ -1,14 +1,13 @@
-"""The job's state machine, free of any storage.
+"""The job's state machine. It reads and writes no storage.
 
     queued ──begin, claim──▶ running ──complete──▶ completed
-       │  ◀──give back──────  │ ├──────fail──────▶ failed
+       │  ◀──release────────  │ ├──────fail──────▶ failed
        └─────cancel───────────┴─────cancel───────▶ canceled      the last three are final
 
-A kind that a state machine runs is begun stage by stage and stays `running`; the execution is its lease. A kind
-that a queue worker runs is claimed as a whole by one invocation, whose lease ends with it, and goes back to
-`queued` between its attempts.
+A state machine begins a job stage by stage, and the job stays `running`; its lease is the execution. On a queue
+worker, one invocation claims the whole job, and its lease ends with it; between attempts the job is `queued`.
 
-A *change* is a pure function of the job as it is; `JobStore.apply` writes what it decides.
+A *change* is a pure function of the present job; `JobStore.apply` writes the transition that it returns.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from core.jobs.job import Job
 from core.jobs.kind import QUEUED, Kind
 
 BACKOFF = "backoff"
-EXHAUSTED = {"code": "attempts_exhausted", "message": "The worker was lost at every attempt. Retry the job."}
+EXHAUSTED = {"code": "attempts_exhausted", "message": "The worker was lost in every attempt. Retry the job."}
 LOST = {"code": "worker_lost", "message": "The worker was lost. The job is tried again."}
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What a change decided: the job as it shall be, and the event that says so (`verb`), if any."""
+    """What a change decides: the changed job, and the event to log, if `verb` is not None."""
 
     job: Job
     verb: str | None = None
@@ -36,23 +35,23 @@ class Transition:
 
 
 Change = Callable[[Job, str], Transition | None]
-"""(job, now) -> what to write, or None where there is nothing left to do."""
+"""(job, now) -> what to write, or None if there is nothing to do."""
 
 
-# ── stage by stage: a state machine ──────────────────────────────────────────────────────────────────────
+# ── jobs on a state machine ──────────────────────────────────────────────────────────────────────────────
 
 
 def begin(kind: Kind, *, stage: str, lease: str) -> Change:
-    """Start a stage, or start it again: the first execution to do so holds the job, and no other may.
+    """Start a stage, or start it again. The first execution to start one holds the job; others raise JobClosed.
 
-    A stage that is over leaves the job as it is. The execution that holds it repeats the work when the answer
-    was lost that said it was done, and its step is logged no second time.
+    A stage that is over does not change the job: the execution repeats a Task whose response was lost, and the
+    Task's step is not logged again.
     """
 
     def change(job: Job, now: str) -> Transition | None:
         if job.is_final or job.lease is not None:
             _require_lease(job, lease)
-        if kind.order.index(stage) < kind.order.index(job.stage):
+        if kind.all_stages.index(stage) < kind.all_stages.index(job.stage):
             return None
         if stage == job.stage:
             again = replace(job, attempts=job.attempts + 1)
@@ -66,7 +65,7 @@ def begin(kind: Kind, *, stage: str, lease: str) -> Change:
 
 
 def step(*, verb: str, lease: str, next_stage: str | None = None, **facts: Any) -> Change:
-    """Log that a step is done, once, and move to the next stage, if one is named."""
+    """Log a step once, and move to `next_stage`, if given."""
 
     def change(job: Job, now: str) -> Transition | None:
         _require_lease(job, lease)
@@ -80,14 +79,14 @@ def step(*, verb: str, lease: str, next_stage: str | None = None, **facts: Any) 
     return change
 
 
-# ── as a whole: a queue worker ───────────────────────────────────────────────────────────────────────────
+# ── jobs on a queue worker ───────────────────────────────────────────────────────────────────────────────
 
 
 def claim(kind: Kind, *, lease: str, lease_until: str) -> Change:
-    """An invocation, whose time is up at `lease_until`, takes a queued job.
+    """An invocation that ends at `lease_until` takes a queued job.
 
-    `lease` is made anew for each invocation: copies of one message share an id. Raises NotDue where the job is
-    not to be taken yet, or another invocation may still be at it, and JobClosed where it has ended.
+    Each invocation has its own `lease`, since copies of a message share an id. Raises NotDue if the job may not
+    start yet or another invocation may still hold it, and JobClosed if it has ended.
     """
 
     def change(job: Job, now: str) -> Transition | None:
@@ -109,32 +108,32 @@ def claim(kind: Kind, *, lease: str, lease_until: str) -> Change:
     return change
 
 
-def give_back(kind: Kind, *, lease: str, error: Mapping[str, str], not_before: str) -> Change:
-    """The invocation that holds the job has not done it: queue it for another attempt, or fail it after the last.
+def release_lease(kind: Kind, *, lease: str, error: Mapping[str, str], not_before: str) -> Change:
+    """The invocation that holds the job failed: queue it for the next attempt, or fail it after the last.
 
-    `error`: `{code, message}`, which the job fails with if this was the last attempt.
+    `error`: `{code, message}`, the job's error if this was the last attempt.
     """
 
     def change(job: Job, now: str) -> Transition | None:
         _require_lease(job, lease)
-        return _try_again(kind, job, now, error=error, last_error=error, not_before=not_before)
+        return _retry_or_fail(kind, job, now, error=error, last_error=error, not_before=not_before)
 
     return change
 
 
 def expire_lease(kind: Kind) -> Change:
-    """Take a job from an invocation that must have ended without a word, as its time is up."""
+    """Queue or fail a job whose invocation has timed out without releasing it."""
 
     def change(job: Job, now: str) -> Transition | None:
         if job.status != "running" or job.lease_until is None or job.lease_until > now:
             return None
-        return _try_again(kind, job, now, error=LOST, last_error=EXHAUSTED, not_before=now)
+        return _retry_or_fail(kind, job, now, error=LOST, last_error=EXHAUSTED, not_before=now)
 
     return change
 
 
 def defer(*, waiting_for: str, not_before: str) -> Change:
-    """Note that a queued job waits, and for what. Nothing was tried, so nothing is logged."""
+    """Write why a queued job waits, and until when. No attempt was made, so no event is logged."""
 
     def change(job: Job, now: str) -> Transition | None:
         _require_due(job, now)
@@ -146,7 +145,7 @@ def defer(*, waiting_for: str, not_before: str) -> Change:
 
 
 def _require_due(job: Job, now: str) -> None:
-    """Nobody is at it, and its time has come."""
+    """Raise unless the job is queued and its `not_before` has passed."""
     if job.is_final:
         raise JobClosed(f"the job is {job.status}")
     if job.status == "running":
@@ -155,7 +154,7 @@ def _require_due(job: Job, now: str) -> None:
         raise NotDue(job.not_before)
 
 
-def _try_again(
+def _retry_or_fail(
     kind: Kind,
     job: Job,
     now: str,
@@ -177,29 +176,29 @@ def _try_again(
 _NOT_WAITING: dict[str, Any] = {"not_before": None, "waiting_for": None, "waiting_since": None}
 
 
-# ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def complete(kind: Kind, *, lease: str, result: Mapping[str, Any], result_key: str | None = None) -> Change:
-    """Whoever holds the job ends it well. A result that lies at `result_key` is too large for row and event."""
+    """Complete a job that this lease holds. A result at `result_key` is too large for the item and the event."""
 
     def change(job: Job, now: str) -> Transition | None:
         if job.status == "completed":
             return None
         _require_lease(job, lease)
         if result_key is None:
-            return Transition(_end(job, "completed", now, result=result), kind.good_end, result)
+            return Transition(_end(job, "completed", now, result=result), kind.completed_verb, result)
         return Transition(
-            _end(job, "completed", now, result_key=result_key), kind.good_end, {"result_truncated": True}
+            _end(job, "completed", now, result_key=result_key), kind.completed_verb, {"result_truncated": True}
         )
 
     return change
 
 
 def fail(*, code: str, message: str, stage: str | None = None, lease: str | None = None) -> Change:
-    """End an open job badly. A job that has ended stays as it is: a late failure overwrites nothing.
+    """Fail an open job. A job that has ended does not change.
 
-    With a `lease`, only if that holds the job.
+    With a `lease`, raises JobClosed unless it holds the job.
     """
 
     def change(job: Job, now: str) -> Transition | None:
@@ -213,11 +212,11 @@ def fail(*, code: str, message: str, stage: str | None = None, lease: str | None
 
 
 def cancel(job: Job, now: str) -> Transition | None:
-    """End an open job because its owner wants so; canceling twice is the same as once."""
+    """Cancel an open job. Canceling it again changes nothing. Raises Conflict if it has ended otherwise."""
     if job.status == "canceled":
         return None
     if job.is_final:
-        raise Conflict(f"The job is {job.status} already, so there is nothing to cancel.")
+        raise Conflict(f"The job is {job.status} already and cannot be canceled.")
     return Transition(_end(job, "canceled", now), "canceled")
 
 

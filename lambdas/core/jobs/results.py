@@ -1,4 +1,4 @@
-"""What a job came to. A small result is in the row and in the last event; a large one is an object."""
+"""Results of jobs. A small result is stored with the job and in its last event, a large one in S3."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from core.aws.blobs import Blobs
 from core.jobs.job import Job
 
 MAX_RESULT_BYTES = 32 * 1024
-"""As JSON. The event goes through SNS, SQS and webhooks, and a WebSocket's frame has this many bytes."""
+"""Of JSON. An event passes SNS, SQS and webhooks, and this is the size of a WebSocket frame."""
 
 
-def keep_large(blobs: Blobs, job: Job, result: Mapping[str, Any]) -> str | None:
-    """Store a result that is too large for a row, and return its key; None for one that is not."""
+def store_if_large(blobs: Blobs, job: Job, result: Mapping[str, Any]) -> str | None:
+    """Store a result that is too large for the job's item, and return its key; None for a small one."""
     body = events.encode(result)
     if len(body) <= MAX_RESULT_BYTES:
         return None
@@ -25,7 +25,7 @@ def keep_large(blobs: Blobs, job: Job, result: Mapping[str, Any]) -> str | None:
 
 
 def result_of(blobs: Blobs, output: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result that a Task has returned, read from the bucket where it was too large."""
+    """The result of a Task with this output, read from S3 if it was too large."""
     if output.keys() != {"result_key"}:
         return output
     result: Mapping[str, Any] = json.loads(blobs.get(output["result_key"]))

@@ -1,4 +1,4 @@
-"""How a job looks to its owner."""
+"""Jobs as the API shows them to their owner."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from core import events
 from core.jobs import Job, Snapshot
 from core.jobs.links import make_token
-from core.jobs.polling_interval import History, expected_length, next_poll
+from core.jobs.polling_interval import History, expected_duration, next_poll
 
 RESULT_LINK_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class LinkMaker:
-    """Makes links below `root`, where the API stands, and to the WebSocket API at `live`.
+    """Makes links to the API at `root` and to the WebSocket API at `live`.
 
-    Those that carry a token hold for `hours`. `sign(key, seconds=…)` makes a URL that reads an object.
+    Tokens in links are valid for `hours`. `sign(key, seconds=…)` makes a URL that reads an object.
     """
 
     root: str
@@ -31,7 +31,7 @@ class LinkMaker:
     sign: Callable[..., str]
 
     def of(self, job: Job) -> dict[str, str]:
-        """`self` needs a key; the others need no header at all."""
+        """`self` needs an API key; the others need no headers."""
         token = make_token(job, now=time.time(), hours=self.hours)
         follow = f"{self.root}/follow/{token}"
         links = {
@@ -46,7 +46,7 @@ class LinkMaker:
 
 
 def status_view(snapshot: Snapshot, history: History) -> dict[str, Any]:
-    """What polling needs. `history`: how long such jobs took."""
+    """What a polling client needs. `history`: how long such jobs took."""
     job = snapshot.job
     done_total = snapshot.progress
     view = {
@@ -64,7 +64,7 @@ def status_view(snapshot: Snapshot, history: History) -> dict[str, Any]:
 
 
 def job_view(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str, Any]:
-    """Everything but what is internal: leases, keys of files, versions of the row."""
+    """The whole job without internal attributes: leases, keys of files, the item's version."""
     job = snapshot.job
     return status_view(snapshot, history) | {
         "kind": job.kind,
@@ -83,13 +83,13 @@ def job_view(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str
 
 
 def job_summary(job: Job, links: LinkMaker) -> dict[str, Any]:
-    """A line of a list."""
+    """One job of a list."""
     shown = ("job_id", "kind", "status", "stage", "created_at", "finished_at", "error")
     return {name: getattr(job, name) for name in shown} | {**job.subject, "links": links.of(job)}
 
 
 def _webhook(job: Job, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The last delivery's state, or that there has been none yet."""
+    """The state of the last delivery, or that there is none yet; None for a job without a webhook."""
     if job.webhook_url is None:
         return None
     hidden = {"pk", "sk", "at", "expires_at"}
@@ -98,35 +98,35 @@ def _webhook(job: Job, last: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """DynamoDB gives every number as a Decimal, which JSON does not know."""
+    """DynamoDB returns numbers as Decimal, which JSON cannot encode."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return int(value) if isinstance(value, Decimal) else value
 
 
 def etag(snapshot: Snapshot) -> str:
-    """Changes with the row and its progress, and only then."""
+    """Changes if and only if the job's item or its progress changes."""
     state = f"{snapshot.job.job_id} {snapshot.job.version} {snapshot.progress}"
     return f'"{hashlib.sha256(state.encode()).hexdigest()[:24]}"'
 
 
 def retry_after(snapshot: Snapshot, history: History) -> int:
-    """Seconds until the next look is worth it."""
-    # The batch that is under way may be all but done: a job of few batches would else be looked for too late.
-    return next_poll(_age(snapshot.job), history=history, progress=_progress(snapshot, under_way=1))
+    """Seconds until the next poll."""
+    # The batch in progress may be almost done: without it, a job of few batches would be polled too late.
+    return next_poll(_age(snapshot.job), history=history, progress=_progress(snapshot, in_progress=1))
 
 
 def _expected_completion(snapshot: Snapshot, history: History) -> str | None:
     if snapshot.job.is_final:
         return None
-    length = expected_length(_age(snapshot.job), history=history, progress=_progress(snapshot))
+    length = expected_duration(_age(snapshot.job), history=history, progress=_progress(snapshot))
     return None if length is None else events.timestamp(_created(snapshot.job) + length)
 
 
-def _progress(snapshot: Snapshot, *, under_way: int = 0) -> float | None:
-    """The share of its work that a job has done, taken for that of the stage that takes the time."""
+def _progress(snapshot: Snapshot, *, in_progress: int = 0) -> float | None:
+    """The share of the job's batches that are done: the stage with batches takes most of the time."""
     done, total = snapshot.progress or (0, 0)
-    return min(done + under_way, total) / total if total else None
+    return min(done + in_progress, total) / total if total else None
 
 
 def _age(job: Job) -> float:

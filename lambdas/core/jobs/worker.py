@@ -1,8 +1,7 @@
-"""The worker of a queue: it claims a job, does the whole work, and gives it back where that fails."""
+"""A queue worker: it claims a job, does the whole work, and releases the job if that fails."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import time
@@ -17,26 +16,27 @@ from core import events, ids
 from core.aws import errors as aws_errors
 from core.errors import JobClosed, JobFailure, NotDue, NotFound, RecadoError, Retryable
 from core.jobs.attempt import Context, attempt_of, seconds_left
-from core.jobs.finish import clean_up_if_unwanted, complete_job
+from core.jobs.finish import clean_up_if_failed, complete_job
 from core.jobs.job import Job
 from core.jobs.kind import Kind, Services, Work
-from core.jobs.machine import claim, defer, expire_lease, fail, give_back
+from core.jobs.machine import claim, defer, expire_lease, fail, release_lease
+from core.jobs.queue_messages import JobMessage
 from core.jobs.store import JobStore
 from core.log import logger
 
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 10.0, 300.0
-MAX_DELAY_SECONDS = (
-    900  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
-)
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+MAX_DELAY_SECONDS = 900
 MAX_HOPS = 10_000
-"""The job's deadline ends a wait long before; this ends a message that something is wrong with."""
+"""The job's deadline ends a wait long before this does. This ends a message that is sent in a loop by mistake."""
 
-INTERNAL = "The job failed on our side. Retry it."
+INTERNAL = "The job failed because of an internal error. Retry it."
+UNKNOWN_KIND = "The service no longer runs jobs of this kind."
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Does the jobs that come as messages `{job_id, hops?}` of the queue at `queue_url`."""
+    """Does the jobs in the messages of the queue at `queue_url`."""
 
     kinds: Mapping[str, Kind]
     jobs: JobStore
@@ -45,28 +45,27 @@ class Worker:
     queue_url: str
     clock: Callable[[], float] = time.time
 
-    def handle(self, message: Mapping[str, Any], context: Context) -> None:
-        """Make an attempt at the job, or send the message again for later. Either way it is done with then."""
+    def handle(self, message: JobMessage, context: Context) -> None:
+        """Make an attempt at the job, or send the message again with a delay. Then the message can be deleted."""
         try:
-            job = self.jobs.get(message["job_id"])
+            job = self.jobs.get(message.job_id)
         except NotFound:
-            logger.warning("job has expired", job_id=message["job_id"])
+            logger.warning("job has expired", job_id=message.job_id)
             return
         kind = self.kinds.get(job.kind)
         if kind is None or kind.work is None:
-            message_to_owner = "Jobs of this kind cannot be run any more."
-            self.jobs.apply(job.job_id, fail(code="unknown_kind", message=message_to_owner))
+            self.jobs.apply(job.job_id, fail(code="unknown_kind", message=UNKNOWN_KIND))
             return
         try:
             self._attempt(kind, kind.work, job, context)
         except NotDue as error:
             self._send_again(message, job, until=error.until)
         except JobClosed as error:
-            logger.info("nothing to do", job_id=job.job_id, reason=str(error))
+            logger.info("job has ended or is held by another worker", job_id=job.job_id, reason=str(error))
         except (BotoCoreError, ClientError, Retryable) as error:
             if not isinstance(error, Retryable) and not aws_errors.is_transient(error):
                 raise
-            logger.warning("service not available", job_id=job.job_id, reason=aws_errors.reason(error))
+            logger.warning("AWS service unavailable", job_id=job.job_id, reason=aws_errors.reason(error))
             self._send_again(message, job, until=events.timestamp(self.clock() + backoff(1)))
 
     def _attempt(self, kind: Kind, work: Work, job: Job, context: Context) -> None:
@@ -75,11 +74,11 @@ class Worker:
         try:
             self._work(kind, work, job, lease, context)
         except JobClosed:
-            clean_up_if_unwanted(kind, self.jobs.get(job.job_id), self.services)
+            clean_up_if_failed(kind, self.jobs.get(job.job_id), self.services)
             raise
 
     def _claimed(self, kind: Kind, job: Job, lease: str, context: Context) -> Job:
-        """The job, held by this lease as long as the invocation may last."""
+        """The job, held by this lease until the invocation times out. Raises NotDue if it may not start yet."""
         if job.status == "running":
             job = self.jobs.apply(job.job_id, expire_lease(kind))
         now = self.clock()
@@ -101,36 +100,36 @@ class Worker:
             self.jobs.apply(job.job_id, fail(code=error.code, message=str(error), lease=lease))
         except Exception as error:
             logger.exception("attempt failed", job_id=job.job_id, attempts=job.attempts)
-            self._give_back(kind, job, lease, error)
+            self._release(kind, job, lease, error)
 
-    def _give_back(self, kind: Kind, job: Job, lease: str, error: Exception) -> None:
-        """Raises NotDue where there is to be another attempt."""
+    def _release(self, kind: Kind, job: Job, lease: str, error: Exception) -> None:
+        """Raises NotDue if there will be another attempt."""
         until = events.timestamp(self.clock() + backoff(job.attempts))
-        job = self.jobs.apply(job.job_id, give_back(kind, lease=lease, error=_told(error), not_before=until))
+        change = release_lease(kind, lease=lease, error=_public_error(error), not_before=until)
+        job = self.jobs.apply(job.job_id, change)
         if not job.is_final:
             raise NotDue(job.not_before or until) from error
 
-    def _send_again(self, message: Mapping[str, Any], job: Job, *, until: str) -> None:
-        """A message that is received five times is dead, so it waits as a new one, and the old one is done."""
-        hops = int(message.get("hops", 0)) + 1
-        if hops > MAX_HOPS:
+    def _send_again(self, message: JobMessage, job: Job, *, until: str) -> None:
+        """Send a new message: one that is received five times goes to the dead-letter queue."""
+        if message.hops >= MAX_HOPS:
             self.jobs.apply(job.job_id, fail(code="internal", message=INTERNAL))
             return
         self.sqs.send_message(
             QueueUrl=self.queue_url,
-            MessageBody=json.dumps({"job_id": job.job_id, "hops": hops}),
+            MessageBody=JobMessage(job.job_id, message.hops + 1).body,
             MessageGroupId=job.owner,
             DelaySeconds=self._delay(until),
         )
 
     def _delay(self, until: str) -> int:
-        """Whole seconds, at least one: what comes too early is sent again."""
+        """Whole seconds, 1 to 900: a message that arrives too early is sent again."""
         seconds = datetime.fromisoformat(until).timestamp() - self.clock()
         return max(1, min(MAX_DELAY_SECONDS, math.ceil(seconds)))
 
 
-def _told(error: Exception) -> dict[str, str]:
-    """What the owner may know of it: of an error that is not ours, nothing of its inside."""
+def _public_error(error: Exception) -> dict[str, str]:
+    """The job's error, which its owner sees. Errors of other libraries may contain internal details."""
     if isinstance(error, RecadoError):
         return {"code": error.code, "message": str(error)}
     return {"code": "internal", "message": INTERNAL}
@@ -141,8 +140,8 @@ def _is_due(job: Job, now: float) -> bool:
 
 
 def backoff(attempts: int) -> float:
-    """Seconds until the attempt after this many, with full jitter.
+    """Seconds until the next attempt after this many attempts, with full jitter.
 
     https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
     """
-    return random.uniform(1, min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2**attempts))  # noqa: S311 spreads load
+    return random.uniform(1, min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2**attempts))  # noqa: S311

@@ -1,3 +1,1 @@
-"""WebSockets: who listens to what (`subscriptions`), how it is said (`messages`) and sent (`sockets`), text as it comes
-(`channel`).
-"""
+"""WebSockets: `subscriptions` to jobs, `messages`, `sockets` that send them, a `channel` for streamed text."""

@@ -1,11 +1,11 @@
-"""Text as it comes, like the tokens of a model call: straight to the sockets of a job's listeners, into no log.
+"""Streams text, such as the tokens of a model call, to the subscribers of a job. The text is not logged.
 
     with Channel(job_id, subscriptions, sockets) as channel:
         for token in tokens:
             channel.write(token)
 
-One producer speaks at a time, so who comes late is sent by it as well: the text so far, then what is added. What
-is said here may be lost (a socket breaks, a producer is killed); the whole text belongs into the job's result.
+There is one producer at a time, so it also sends the text so far to new subscribers. Text may be lost if a
+connection breaks or the producer is killed, so the whole text belongs into the job's result.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from core.live.subscriptions import Subscription, Subscriptions
 from core.log import logger
 
 FLUSH_SECONDS = 0.1
-"""What comes faster goes together: a person reads no faster, and each message costs."""
+"""Text that is written within this time goes into one message: each message costs, and nobody reads faster."""
 REFRESH_SECONDS = 1.0
-"""How long who comes late may wait for the text so far."""
+"""The longest delay until a new subscriber receives the text so far."""
 
 
 class Channel:
-    """A text that grows. `clock` and its like: seconds, monotonic."""
+    """A text that grows. `clock`: seconds, monotonic."""
 
     def __init__(
         self,
@@ -41,32 +41,33 @@ class Channel:
         *,
         clock: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
-        self._job_id, self._audience, self._sockets, self._clock = job_id, subscriptions, sockets, clock
-        self._said: list[str] = []
-        self._unsaid: list[str] = []
+        self._job_id, self._subscriptions, self._sockets, self._clock = job_id, subscriptions, sockets, clock
+        self._sent: list[str] = []
+        self._buffer: list[str] = []
         self._index = 0
-        self._listeners: list[Subscription] = []
-        self._greeted: set[str] = set()
+        self._subscribers: list[Subscription] = []
+        self._current: set[str] = set()
+        """The `request_id` of each subscriber that has received the whole text so far."""
         self._refreshed_at = self._flushed_at = -FLUSH_SECONDS - REFRESH_SECONDS + clock()
 
     def write(self, text: str) -> None:
-        """Add to the text. It is said at once, or with what is written a tenth of a second after that."""
-        self._unsaid.append(text)
+        """Append text. It is sent at once, or with what is written within FLUSH_SECONDS after the last flush."""
+        self._buffer.append(text)
         if self._clock() - self._flushed_at >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Say what has not been said yet; where that is nothing, only to those who have come late."""
-        added, self._unsaid = "".join(self._unsaid), []
+        """Send the buffered text, and the whole text to new subscribers."""
+        added, self._buffer = "".join(self._buffer), []
         self._flushed_at = self._clock()
         self._refresh()
         if not added:
-            self._say()
+            self._send()
             return
         for piece in messages.pieces(added):
-            self._said.append(piece)
+            self._sent.append(piece)
             self._index += 1
-            self._say(messages.of_delta(self._job_id, self._index, piece))
+            self._send(messages.of_delta(self._job_id, self._index, piece))
 
     def __enter__(self) -> Channel:
         return self
@@ -74,52 +75,50 @@ class Channel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._refreshed_at = -math.inf  # who has come by now is sent as well
+        self._refreshed_at = -math.inf  # include the newest subscribers
         self.flush()
-        self._say()  # there is no later piece that would bring it to who could not be reached
+        self._send()  # once more to those that could not be reached: there is no later piece
 
     def _refresh(self) -> None:
         if self._clock() - self._refreshed_at < REFRESH_SECONDS:
             return
         self._refreshed_at = self._clock()
-        with _harmless():
-            self._listeners = list(self._audience.subscribers(self._job_id).joined)
-            self._greeted &= {listener.asking for listener in self._listeners}
+        with _log_errors():
+            self._subscribers = self._subscriptions.subscribers(self._job_id).active
+            self._current &= {subscriber.request_id for subscriber in self._subscribers}
 
-    def _say(self, *news: str) -> None:
-        """These to who has heard all that came before; the text so far to everybody else."""
-        to_greet = [one for one in self._listeners if one.asking not in self._greeted]
-        to_tell = self._listeners if news else to_greet
-        if not to_tell or not self._said:
+    def _send(self, *deltas: str) -> None:
+        """Send the deltas to current subscribers, and the whole text to the others."""
+        outdated = [one for one in self._subscribers if one.request_id not in self._current]
+        recipients = self._subscribers if deltas else outdated
+        if not recipients or not self._sent:
             return
-        snapshot = messages.of_snapshot(self._job_id, self._index, "".join(self._said)) if to_greet else []
-        self._settle(
-            to_tell,
-            self._sockets.send_all(
-                {one.connection_id: news if one.asking in self._greeted else snapshot for one in to_tell}
-            ),
+        snapshot = messages.of_snapshot(self._job_id, self._index, "".join(self._sent)) if outdated else []
+        outcomes = self._sockets.send_all(
+            {one.connection_id: deltas if one.request_id in self._current else snapshot for one in recipients}
         )
+        self._record(recipients, outcomes)
 
-    def _settle(self, offset: Sequence[Subscription], outcomes: Mapping[str, SendOutcome]) -> None:
-        for listener in offset:
-            outcome = outcomes[listener.connection_id]
+    def _record(self, recipients: Sequence[Subscription], outcomes: Mapping[str, SendOutcome]) -> None:
+        for subscriber in recipients:
+            outcome = outcomes[subscriber.connection_id]
             if outcome is SendOutcome.SENT:
-                self._greeted.add(listener.asking)
-            else:  # it is sent all of it again
-                self._greeted.discard(listener.asking)
+                self._current.add(subscriber.request_id)
+            else:  # it receives the whole text next time
+                self._current.discard(subscriber.request_id)
             if outcome is SendOutcome.GONE:
-                self._forget(listener)
+                self._remove(subscriber)
 
-    def _forget(self, listener: Subscription) -> None:
-        self._listeners = [one for one in self._listeners if one is not listener]
-        with _harmless():
-            self._audience.forget(listener.connection_id)
+    def _remove(self, subscriber: Subscription) -> None:
+        self._subscribers = [one for one in self._subscribers if one is not subscriber]
+        with _log_errors():
+            self._subscriptions.delete_connection(subscriber.connection_id)
 
 
 @contextmanager
-def _harmless() -> Iterator[None]:
-    """Who makes a text is not to fail because somebody cannot be told of it."""
+def _log_errors() -> Iterator[None]:
+    """The producer does not fail because a subscriber cannot be reached."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        logger.warning("a text's listeners were not looked after", reason=aws_errors.reason(error))
+        logger.warning("subscribers of a channel not read or deleted", reason=aws_errors.reason(error))

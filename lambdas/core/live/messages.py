@@ -1,4 +1,4 @@
-"""What is said over a WebSocket: one JSON object a message, with a `type`."""
+"""The messages of a WebSocket: each is a JSON object with a `type`."""
 
 from __future__ import annotations
 
@@ -12,77 +12,77 @@ from core.jobs.kind import ENVELOPE
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html
 FRAME_BYTES = 32 * 1024
-"""What a message costs is counted in these; clients may send no larger frame."""
+"""API Gateway bills messages in units of this size, and clients may not send larger frames."""
 MESSAGE_BYTES = 128 * 1024
-"""No message can be larger."""
+"""The largest message that API Gateway sends."""
 
 _OPENING, _CLOSING = '{"type":"events","events":[', "]}"
-_ROOM = len(_OPENING) + len(_CLOSING)
-_TEXT_BYTES = FRAME_BYTES - 512  # leaves subscribers for what stands around a text
+_FRAME_OVERHEAD = len(_OPENING) + len(_CLOSING)
+_TEXT_BYTES = FRAME_BYTES - 512  # the rest is for the fields around the text
 
 PING = '{"type":"ping"}'
 PONG = '{"type":"pong"}'
 
 
 def of_events(log: Iterable[Event]) -> list[str]:
-    """These events in order, in as few messages as they fit in; one that fits in none is cut to its envelope."""
+    """These events in order, in as few messages as possible. Of an event that is too large, only the envelope."""
     packed: list[str] = []
     bodies: list[str] = []
-    size = _ROOM
-    for body in map(_fitting, log):
+    size = _FRAME_OVERHEAD
+    for body in map(_body, log):
         if bodies and size + len(body) + 1 > FRAME_BYTES:
             packed.append(_events(bodies))
-            bodies, size = [], _ROOM
+            bodies, size = [], _FRAME_OVERHEAD
         bodies.append(body)
         size += len(body) + 1
     return [*packed, _events(bodies)] if bodies else packed
 
 
 def _events(bodies: Iterable[str]) -> str:
-    """A body goes out as it was stored, which is ASCII: characters are bytes."""
+    """Bodies are sent as they were stored, in ASCII, so their length in characters is their size in bytes."""
     return f"{_OPENING}{','.join(bodies)}{_CLOSING}"
 
 
-def _fitting(event: Event) -> str:
-    if len(event.body) + _ROOM <= MESSAGE_BYTES:
+def _body(event: Event) -> str:
+    if len(event.body) + _FRAME_OVERHEAD <= MESSAGE_BYTES:
         return event.body
     payload = event.payload
     return events.encode({key: payload[key] for key in ENVELOPE if key in payload} | {"truncated": True})
 
 
 def of_snapshot(job_id: str, index: int, text: str) -> list[str]:
-    """A text so far, through delta number `index`, in as many parts as it takes; at least one."""
+    """The whole text through delta `index`, in one or more parts."""
     parts = pieces(text)
     facts = {"job_id": job_id, "index": index, "parts": len(parts)}
-    return [about("snapshot", **facts, part=part, text=piece) for part, piece in enumerate(parts)]
+    return [of_type("snapshot", **facts, part=part, text=piece) for part, piece in enumerate(parts)]
 
 
 def of_delta(job_id: str, index: int, text: str) -> str:
-    """What has been added to a text: one of its `pieces`."""
-    return about("delta", job_id=job_id, index=index, text=text)
+    """Text that was appended: one of its `pieces`."""
+    return of_type("delta", job_id=job_id, index=index, text=text)
 
 
 def pieces(text: str) -> list[str]:
-    """The text, in halves of halves until each fits into one frame as JSON."""
+    """The text, halved until each piece fits into one frame as JSON."""
     if len(text) <= 1 or len(_json(text).encode()) <= _TEXT_BYTES:
         return [text]
     half = len(text) // 2
     return pieces(text[:half]) + pieces(text[half:])
 
 
-def about(type: str, /, **facts: Any) -> str:
+def of_type(type: str, /, **facts: Any) -> str:
     """A message of this type."""
     return _json({"type": type, **facts})
 
 
 def of_error(code: str, message: str, **facts: Any) -> str:
     """`code` is stable; `message` says what to do."""
-    return about("error", code=code, message=message, **facts)
+    return of_type("error", code=code, message=message, **facts)
 
 
 def _json(value: Any) -> str:
-    """Not escaped, as events are: a text in another script would take three times the subscribers.
+    """Not in ASCII as events are: escapes would triple the size of text in other scripts.
 
-    Half of a surrogate pair is, since UTF-8 has no such thing; Python and JSON escape it alike.
+    Only lone surrogates are escaped, since UTF-8 cannot encode them.
     """
     return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace").decode()

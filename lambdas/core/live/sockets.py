@@ -1,4 +1,4 @@
-"""Messages on their way to open WebSockets, through API Gateway's @connections API.
+"""Sends messages to open WebSockets through API Gateway's @connections API.
 
 https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-how-to-call-websocket-api-connections.html
 """
@@ -15,11 +15,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from core.aws import errors as aws_errors
 from core.log import logger
 
-WORKERS = 32
+MAX_THREADS = 32
 
 
 class SendOutcome(Enum):
-    """What became of a connection's messages. FAILED: some may have arrived."""
+    """The outcome of sending messages to a connection. FAILED: the first of them may have arrived."""
 
     SENT = "sent"
     GONE = "gone"
@@ -27,31 +27,31 @@ class SendOutcome(Enum):
 
 
 class Sockets:
-    """`client` is one of `apigatewaymanagementapi`, on the WebSocket API's own endpoint."""
+    """`client` is a client of `apigatewaymanagementapi` with the endpoint of the WebSocket API."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def tell(self, connection_id: str, messages: Sequence[str]) -> SendOutcome:
-        """Send these, in order, as far as it goes. What goes wrong here is nobody else's trouble."""
+    def send(self, connection_id: str, messages: Sequence[str]) -> SendOutcome:
+        """Send messages in order, until one fails. Does not raise errors of AWS."""
         try:
             for message in messages:
                 self._client.post_to_connection(ConnectionId=connection_id, Data=message.encode())
         except (BotoCoreError, ClientError) as error:
             if aws_errors.code(error) == "GoneException":
                 return SendOutcome.GONE
-            logger.warning("a WebSocket was not reached", reason=aws_errors.reason(error))
+            logger.warning("message not sent to WebSocket", reason=aws_errors.reason(error))
             return SendOutcome.FAILED
         return SendOutcome.SENT
 
     def send_all(self, messages: Mapping[str, Sequence[str]]) -> dict[str, SendOutcome]:
-        """The same for many connections at once: messages and outcomes by connection."""
-        with ThreadPoolExecutor(max(1, min(WORKERS, len(messages)))) as pool:
-            return dict(zip(messages, pool.map(self.tell, messages, messages.values()), strict=True))
+        """Send messages to many connections at once. Both mappings are by connection id."""
+        with ThreadPoolExecutor(max(1, min(MAX_THREADS, len(messages)))) as pool:
+            return dict(zip(messages, pool.map(self.send, messages, messages.values()), strict=True))
 
     def close(self, connection_id: str) -> None:
-        """Close one that cannot be sent what it should be: its client comes back and asks for what it missed."""
+        """Close a connection, so that its client reconnects and requests what it has not received."""
         try:
             self._client.delete_connection(ConnectionId=connection_id)
         except (BotoCoreError, ClientError) as error:
-            logger.warning("a WebSocket was not closed", reason=aws_errors.reason(error))
+            logger.warning("WebSocket not closed", reason=aws_errors.reason(error))

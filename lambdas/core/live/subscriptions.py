@@ -1,14 +1,13 @@
-"""Who listens to what: connections, subscriptions to jobs, followers of kinds, and the tickets that let them in.
+"""WebSocket connections, their subscriptions to jobs, the kinds that they follow, and tickets.
 
-A subscription is asked for by a row beside the job's log. The row's own record in the table's stream brings it to
-the one function that speaks to the job's listeners, which replays what was missed and only then counts the row as
-joined. The stream lets one such function run at a time for a job, so a replay and a new event do not overtake each
-other; should there be two all the same (DynamoDB may split what is hot), each notices the other, and begins again.
+A subscription is an item beside the job's log. The table's stream brings it to the function `push`, which sends
+the events that the subscriber has not received and then makes the subscription active. The stream invokes one
+function at a time for a job, so a replay does not overtake a new event. If two run at once all the same (DynamoDB
+may split a shard), each notices the other by the offset and starts again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,28 +17,30 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from core import events
+from core import events, jobs_table
 from core.aws import errors as aws_errors
+from core.aws.dynamodb import Item, UnexpiredItems
 from core.errors import Contended, Forbidden
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html
 CONNECTION_SECONDS = 2 * 3600
-"""A connection lasts no longer; API Gateway sees to it."""
-CONNECTING_SECONDS = 5
-"""A connection cannot be spoken to until its handshake is over, and seems to be gone."""
-SLACK_SECONDS = 600
-KEPT_SECONDS = 86_400
-"""How far a job's listeners have been sent is known for so long after they were sent anything."""
+"""API Gateway closes a connection after this time."""
+HANDSHAKE_SECONDS = 5
+"""During its handshake a connection cannot receive messages, and API Gateway reports it as gone."""
+EXPIRY_MARGIN_SECONDS = 600
+OFFSET_SECONDS = 86_400
+"""How long the offset of a job's subscribers is stored after it changed."""
 TICKET_SECONDS = 60
 MAX_SUBSCRIPTIONS = 100
+"""Jobs and kinds for each connection."""
 
-ASKED, JOINED = "asked", "joined"
-Item = dict[str, Any]
+REQUESTED, ACTIVE = "requested", "active"
+CONCURRENT_PUSH = "two functions send to the subscribers of a job at once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """`job_id`: the only job that it may listen to, where a link has let it in. `connected_at`: epoch seconds."""
+    """`job_id`: the only job it may subscribe to, if it was opened by a link. `connected_at`: epoch seconds."""
 
     connection_id: str
     owner: str
@@ -49,72 +50,76 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A connection that wants the events of a job after number `after`. `asking` differs each time it asks."""
+    """A connection to which the events of a job after sequence `after` are sent.
+
+    `request_id` changes with each request for the subscription. `tries`: how often sending has failed.
+    """
 
     connection_id: str
     job_id: str
     after: int
-    asking: str
+    request_id: str
     connected_at: int
     tries: int = 0
-    joined: bool = False
+    active: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribers:
-    """A job's listeners. Those who have joined have been sent everything through number `offset`, their `after`."""
+    """The subscriptions to a job. All events through sequence `offset` were sent to the active ones."""
 
     offset: int
     subscriptions: Sequence[Subscription]
 
     @property
-    def joined(self) -> list[Subscription]:
-        return [subscription for subscription in self.subscriptions if subscription.joined]
+    def active(self) -> list[Subscription]:
+        return [subscription for subscription in self.subscriptions if subscription.active]
 
     @property
-    def asking(self) -> list[Subscription]:
-        return [subscription for subscription in self.subscriptions if not subscription.joined]
+    def requested(self) -> list[Subscription]:
+        return [subscription for subscription in self.subscriptions if not subscription.active]
 
 
 class Subscriptions:
-    """All of it in the jobs table. `client` is a resource's client."""
+    """Items of the jobs table. `client` is a resource's client."""
 
     def __init__(self, client: Any, table: str, *, clock: Callable[[], float] = time.time) -> None:
         self._client, self._table, self._clock = client, table, clock
+        self._unexpired = UnexpiredItems(client, table, clock)
 
-    # ── coming and going ─────────────────────────────────────────────────────────────────────────────────
+    # ── tickets and connections ──────────────────────────────────────────────────────────────────────────
 
     def issue_ticket(self, owner: str) -> tuple[str, int]:
-        """A ticket that lets its bearer in once as this owner, and until when (epoch seconds)."""
+        """A ticket for one connection of this owner, and when it expires (epoch seconds)."""
         ticket, expires_at = secrets.token_urlsafe(24), int(self._clock()) + TICKET_SECONDS
-        self._put({**_ticket_key(ticket), "entity": "ticket", "owner": owner, "expires_at": expires_at})
+        self._put({**jobs_table.ticket_key(ticket), "entity": "ticket", "owner": owner, "expires_at": expires_at})
         return ticket, expires_at
 
     def redeem_ticket(self, ticket: str) -> str:
-        """The owner whom it lets in; it lets nobody in again. Raises Forbidden where it does not hold."""
-        gone = self._client.delete_item(
-            TableName=self._table, Key=_ticket_key(ticket), ReturnValues="ALL_OLD"
+        """The owner of a ticket, which is deleted. Raises Forbidden if it is invalid, used or expired."""
+        deleted = self._client.delete_item(
+            TableName=self._table, Key=jobs_table.ticket_key(ticket), ReturnValues="ALL_OLD"
         ).get("Attributes")
-        if gone is None or int(gone["expires_at"]) <= self._clock():
-            raise Forbidden("This ticket does not hold, or no more. POST /live/tickets gives another.")
-        return str(gone["owner"])
+        if deleted is None or not self._unexpired.is_unexpired(deleted):
+            raise Forbidden(
+                "This ticket is invalid, was used before or has expired. POST /live/tickets returns a new one."
+            )
+        return str(deleted["owner"])
 
     def connect(self, connection_id: str, *, owner: str, job_id: str | None = None) -> Connection:
-        """Remember a new connection."""
+        """Store a new connection."""
         now = int(self._clock())
         connection = Connection(connection_id=connection_id, owner=owner, connected_at=now, job_id=job_id)
         self._put(
-            _connection_key(connection_id)
-            | {"entity": "connection", "owner": owner, "connected_at": now, "expires_at": _end_of(connection)}
+            jobs_table.connection_key(connection_id)
+            | {"entity": "connection", "owner": owner, "connected_at": now, "expires_at": _expiry_of(connection)}
             | ({"job_id": job_id} if job_id else {})
-            | {"gsi2pk": "LIVE", "gsi2sk": events.timestamp(now)}
+            | jobs_table.connection_gsi2(events.timestamp(now))
         )
         return connection
 
     def connection(self, connection_id: str) -> Connection | None:
-        item = self._client.get_item(
-            TableName=self._table, Key=_connection_key(connection_id), ConsistentRead=True
-        ).get("Item")
+        item = self._get(jobs_table.connection_key(connection_id))
         if item is None:
             return None
         return Connection(
@@ -125,140 +130,147 @@ class Subscriptions:
         )
 
     def connections(self) -> Iterator[str]:
-        """The ids of all connections there are, but for those whose handshake may not be over."""
-        values = {":pk": "LIVE", ":before": events.timestamp(self._clock() - CONNECTING_SECONDS)}
+        """The ids of all connections whose handshake is over."""
+        before = events.timestamp(self._clock() - HANDSHAKE_SECONDS)
+        values = {":pk": jobs_table.LIVE_CONNECTIONS, ":before": before}
         for page in self._query("gsi2pk = :pk AND gsi2sk < :before", values, IndexName="gsi2"):
-            yield from (item["pk"].removeprefix("LIVE#") for item in page["Items"])
+            yield from (jobs_table.connection_id_of(item["pk"]) for item in page["Items"])
 
-    def forget(self, connection_id: str) -> None:
-        """Remove a connection and all that it listened to."""
-        self._delete(_connection_key(connection_id))
-        for page in self._query("gsi1pk = :pk", {":pk": f"LIVE#{connection_id}"}, IndexName="gsi1"):
+    def delete_connection(self, connection_id: str) -> None:
+        """Delete a connection and its subscriptions."""
+        self._delete(jobs_table.connection_key(connection_id))
+        for page in self._of_connection(connection_id):
             for item in page["Items"]:
                 self._delete({"pk": item["pk"], "sk": item["sk"]})
 
-    # ── one job ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── subscriptions to jobs ────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, connection: Connection, job_id: str, *, after: int = 0) -> None:
-        """Ask for a job's events, again or for the first time. That the job is its owner's, the caller knows."""
+        """Request a job's events, for the first time or again. The caller checks the job's owner."""
         self._put(
-            _subscription_key(job_id, connection.connection_id)
-            | {"entity": "subscription", "state": ASKED, "after": after, "asking": _nonce(), "tries": 0}
-            | {"connected_at": connection.connected_at, "expires_at": _end_of(connection)}
-            | {"gsi1pk": f"LIVE#{connection.connection_id}", "gsi1sk": f"JOB#{job_id}"}
+            jobs_table.subscription_key(job_id, connection.connection_id)
+            | {"entity": "subscription", "state": REQUESTED, "after": after, "request_id": _new_request_id()}
+            | {"tries": 0, "connected_at": connection.connected_at, "expires_at": _expiry_of(connection)}
+            | jobs_table.subscription_gsi1(connection.connection_id, job_id)
         )
 
-    def ask_again(self, subscription: Subscription) -> None:
-        """What could not be sent after its `after` is to be replayed."""
-        change = self._change(
+    def request_again(self, subscription: Subscription) -> None:
+        """Have the events after `after`, which could not be sent, sent again."""
+        update = self._update(
             subscription,
-            "#state = :asked, asking = :new, #after = :after, tries = tries + :one",
+            "#state = :requested, request_id = :new, #after = :after, tries = tries + :one",
             {"#after": "after"},
-            {":asked": ASKED, ":new": _nonce(), ":after": subscription.after, ":one": 1},
+            {":requested": REQUESTED, ":new": _new_request_id(), ":after": subscription.after, ":one": 1},
         )
         with suppress(self._client.exceptions.ConditionalCheckFailedException):
-            self._client.update_item(**change)
+            self._client.update_item(**update)
 
     def unsubscribe(self, connection_id: str, job_id: str) -> None:
-        self._delete(_subscription_key(job_id, connection_id))
+        self._delete(jobs_table.subscription_key(job_id, connection_id))
 
     def is_subscribed(self, connection_id: str, job_id: str) -> bool:
-        return "Item" in self._client.get_item(
-            TableName=self._table, Key=_subscription_key(job_id, connection_id), ConsistentRead=True
-        )
+        return self._get(jobs_table.subscription_key(job_id, connection_id)) is not None
 
     def count(self, connection_id: str) -> int:
-        """How many jobs and kinds a connection listens to, about: the index lags by some milliseconds."""
-        pages = self._query("gsi1pk = :pk", {":pk": f"LIVE#{connection_id}"}, IndexName="gsi1", Select="COUNT")
-        return sum(page["Count"] for page in pages)
+        """About how many jobs and kinds a connection subscribes to: the index is eventually consistent."""
+        return sum(page["Count"] for page in self._of_connection(connection_id, Select="COUNT"))
 
     def subscribers(self, job_id: str) -> Subscribers:
-        """Everybody who listens to a job, as it is now."""
-        items = self._items(f"JOB#{job_id}", "LIVE")
-        offset = next((int(item["sent_offset"]) for item in items if item["sk"] == "LIVE"), 0)
-        return Subscribers(offset, [_subscription(item, offset) for item in items if item["sk"] != "LIVE"])
+        """All subscriptions to a job (strongly consistent)."""
+        items = self._with_prefix(jobs_table.job_pk(job_id), jobs_table.SUBSCRIBERS)
+        by_sk = {item["sk"]: item for item in items}
+        offset = by_sk.pop(jobs_table.SUBSCRIBERS, {"sent_offset": 0})
+        sequence = int(offset["sent_offset"])
+        return Subscribers(sequence, [_subscription(item, sequence) for item in by_sk.values()])
 
     def save_offset(self, job_id: str, sequence: int, *, was: int) -> None:
-        """Those who have joined have been sent everything through this number, where it was `was` before.
+        """Write that all events through `sequence` were sent to the active subscribers, if the offset is `was`.
 
-        Raises Contended where somebody else has sent to them meanwhile: who has been sent what must be read again.
+        Raises Contended if another function has sent to them meanwhile: read the subscribers again.
         """
         now = int(self._clock())
-        item = {"sent_offset": sequence, "expires_at": now + KEPT_SECONDS, "entity": "subscribers"}
+        item = {"sent_offset": sequence, "expires_at": now + OFFSET_SECONDS, "entity": "subscribers"}
         try:
             self._client.put_item(
                 TableName=self._table,
-                Item=_subscribers_key(job_id) | item,
+                Item=jobs_table.subscribers_key(job_id) | item,
                 ConditionExpression="attribute_not_exists(pk) OR sent_offset = :was OR expires_at <= :now",
                 ExpressionAttributeValues={":was": was, ":now": now},
             )
         except self._client.exceptions.ConditionalCheckFailedException:
-            raise Contended("the listeners of a job are sent by two at once") from None
+            raise Contended(CONCURRENT_PUSH) from None
 
-    def join(self, subscription: Subscription, *, offset: int) -> None:
-        """Count it among those who have been sent everything, unless it has gone or asked anew meanwhile.
+    def activate(self, subscription: Subscription, *, offset: int) -> None:
+        """Make a subscription active, unless it was deleted or requested again meanwhile.
 
-        Raises Contended where that is not `offset` any more: then it lacks what the others have been sent.
+        Raises Contended if the offset has changed: then events were sent to the others and not to this one.
         """
-        subscribers = {
-            "Key": _subscribers_key(subscription.job_id),
+        check = {
+            "TableName": self._table,
+            "Key": jobs_table.subscribers_key(subscription.job_id),
             "ConditionExpression": "sent_offset = :offset",
+            "ExpressionAttributeValues": {":offset": offset},
         }
-        values = {":joined": JOINED, ":none": 0}
-        joining = self._change(subscription, "#state = :joined, tries = :none", {}, values)
-        check = {"TableName": self._table, **subscribers, "ExpressionAttributeValues": {":offset": offset}}
+        values = {":active": ACTIVE, ":none": 0}
+        update = self._update(subscription, "#state = :active, tries = :none", {}, values)
         try:
-            self._client.transact_write_items(TransactItems=[{"ConditionCheck": check}, {"Update": joining}])
+            self._client.transact_write_items(TransactItems=[{"ConditionCheck": check}, {"Update": update}])
         except ClientError as error:
             if aws_errors.code(error) != "TransactionCanceledException":
                 raise
             if aws_errors.cancellation_codes(error) != ["None", "ConditionalCheckFailed"]:
-                raise Contended("the listeners of a job are sent by two at once") from error
+                raise Contended(CONCURRENT_PUSH) from error
 
-    # ── a kind ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── followers of kinds ───────────────────────────────────────────────────────────────────────────────
 
     def follow(self, connection: Connection, kind: str) -> None:
-        """From now on, every event of the owner's jobs of this kind."""
+        """Have every new event of the owner's jobs of this kind sent."""
         self._put(
-            _follower_key(connection.owner, kind, connection.connection_id)
-            | {"entity": "follower", "expires_at": _end_of(connection)}
-            | {"gsi1pk": f"LIVE#{connection.connection_id}", "gsi1sk": f"FOLLOW#{kind}"}
+            jobs_table.follower_key(connection.owner, kind, connection.connection_id)
+            | {"entity": "follower", "expires_at": _expiry_of(connection)}
+            | jobs_table.follower_gsi1(connection.connection_id, kind)
         )
 
     def unfollow(self, connection: Connection, kind: str) -> None:
-        self._delete(_follower_key(connection.owner, kind, connection.connection_id))
+        self._delete(jobs_table.follower_key(connection.owner, kind, connection.connection_id))
 
     def followers(self, owner: str, kind: str) -> list[str]:
-        """The connections that follow a kind of an owner's jobs."""
-        prefix = f"FOLLOW#{kind}#"
-        return [item["sk"].removeprefix(prefix) for item in self._items(f"OWNER#{owner}", prefix)]
+        """The ids of the connections that follow a kind of an owner's jobs."""
+        prefix = jobs_table.follower_prefix(kind)
+        return [item["sk"].removeprefix(prefix) for item in self._with_prefix(jobs_table.owner_pk(owner), prefix)]
 
-    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _change(
+    def _update(
         self, subscription: Subscription, change: str, names: Mapping[str, str], values: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """An update of a subscription, unless it has gone or asked anew since it was read."""
+        """An update of a subscription on the condition that it was not deleted or requested again."""
         return {
             "TableName": self._table,
-            "Key": _subscription_key(subscription.job_id, subscription.connection_id),
+            "Key": jobs_table.subscription_key(subscription.job_id, subscription.connection_id),
             "UpdateExpression": f"SET {change}",
-            "ConditionExpression": "asking = :asking",
+            "ConditionExpression": "request_id = :request_id",
             "ExpressionAttributeNames": {"#state": "state", **names},
-            "ExpressionAttributeValues": {":asking": subscription.asking, **values},
+            "ExpressionAttributeValues": {":request_id": subscription.request_id, **values},
         }
 
-    def _items(self, pk: str, prefix: str) -> list[Item]:
-        """What is there now, and has not expired."""
-        values = {":pk": pk, ":sk": prefix}
-        pages = self._query("pk = :pk AND begins_with(sk, :sk)", values, ConsistentRead=True)
-        return [item for page in pages for item in page["Items"] if int(item["expires_at"]) > self._clock()]
+    def _with_prefix(self, pk: str, prefix: str) -> list[Item]:
+        return self._unexpired.query(pk, "begins_with(sk, :sk)", {":sk": prefix})
+
+    def _of_connection(self, connection_id: str, **options: Any) -> Iterable[Mapping[str, Any]]:
+        values = {":pk": jobs_table.connection_pk(connection_id)}
+        return self._query("gsi1pk = :pk", values, IndexName="gsi1", **options)
 
     def _query(self, condition: str, values: Mapping[str, Any], **options: Any) -> Iterable[Mapping[str, Any]]:
         pages: Iterable[Mapping[str, Any]] = self._client.get_paginator("query").paginate(
             TableName=self._table, KeyConditionExpression=condition, ExpressionAttributeValues=values, **options
         )
         return pages
+
+    def _get(self, key: Mapping[str, str]) -> Item | None:
+        answer = self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True)
+        item: Item | None = answer.get("Item")
+        return item
 
     def _put(self, item: Item) -> None:
         self._client.put_item(TableName=self._table, Item=item)
@@ -267,44 +279,23 @@ class Subscriptions:
         self._client.delete_item(TableName=self._table, Key=key)
 
 
-def _nonce() -> str:
+def _new_request_id() -> str:
     return secrets.token_hex(8)
 
 
-def _end_of(connection: Connection) -> int:
-    """When its rows may go, if nobody has removed them by then."""
-    return connection.connected_at + CONNECTION_SECONDS + SLACK_SECONDS
-
-
-def _connection_key(connection_id: str) -> dict[str, str]:
-    return {"pk": f"LIVE#{connection_id}", "sk": "CONNECTION"}
-
-
-def _subscribers_key(job_id: str) -> dict[str, str]:
-    return {"pk": f"JOB#{job_id}", "sk": "LIVE"}
-
-
-def _subscription_key(job_id: str, connection_id: str) -> dict[str, str]:
-    return {"pk": f"JOB#{job_id}", "sk": f"LIVE#{connection_id}"}
-
-
-def _follower_key(owner: str, kind: str, connection_id: str) -> dict[str, str]:
-    return {"pk": f"OWNER#{owner}", "sk": f"FOLLOW#{kind}#{connection_id}"}
-
-
-def _ticket_key(ticket: str) -> dict[str, str]:
-    """The ticket itself is nowhere to be read."""
-    return {"pk": f"TICKET#{hashlib.sha256(ticket.encode()).hexdigest()}", "sk": "TICKET"}
+def _expiry_of(connection: Connection) -> int:
+    """When DynamoDB may delete the connection's items, if nothing else has deleted them."""
+    return connection.connected_at + CONNECTION_SECONDS + EXPIRY_MARGIN_SECONDS
 
 
 def _subscription(item: Item, offset: int) -> Subscription:
-    joined = item["state"] == JOINED
+    active = item["state"] == ACTIVE
     return Subscription(
-        connection_id=item["sk"].removeprefix("LIVE#"),
-        job_id=item["pk"].removeprefix("JOB#"),
-        after=offset if joined else int(item["after"]),
-        asking=item["asking"],
+        connection_id=jobs_table.connection_id_of(item["sk"]),
+        job_id=jobs_table.job_id_of(item["pk"]),
+        after=offset if active else int(item["after"]),
+        request_id=item["request_id"],
         connected_at=int(item["connected_at"]),
         tries=int(item["tries"]),
-        joined=joined,
+        active=active,
     )

@@ -1,4 +1,4 @@
-"""What callers send and get under /webhooks and /deliveries: the models behind validation and /openapi.json."""
+"""Requests and responses of /webhooks and /deliveries, for validation and /openapi.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationInfo, field_validator
 
 from core.models import Request, Text, encodable
-from core.webhooks.endpoints import headers, patterns
+from core.webhooks.endpoints import filters, headers
 from core.webhooks.transport import signing
 
 Format = Literal["recado", "cloudevents", "slack", "thin"]
@@ -19,7 +19,7 @@ DeliveryStatus = Literal["pending", "sending", "delivered", "failed", "discarded
 Recoverable = Literal["failed", "discarded"]
 
 MAX_PATTERNS = 50
-MAX_FILTER_BYTES = 16_384  # of JSON: an owner's 200 endpoints fit into one answer of Lambda's 6 MB
+MAX_FILTER_BYTES = 16_384  # of JSON: 200 endpoints fit into a response, of which Lambda allows 6 MB
 MAX_GRACE_SECONDS = 7 * 86_400
 DAY_SECONDS = 86_400
 
@@ -30,20 +30,20 @@ _RFC_3339 = re.compile(
 
 
 def _moment(text: str) -> str:
-    """As events name it: UTC with milliseconds, so that texts compare as times do."""
+    """In the form of events: UTC with milliseconds, so that texts sort like times."""
     if not _RFC_3339.fullmatch(text):
-        raise ValueError("give a time like 2026-11-29T08:00:00Z (RFC 3339; in a query, write + as %2B)")
+        raise ValueError("use a time such as 2026-11-29T08:00:00Z (RFC 3339; in a query, write + as %2B)")
     try:
         moment = datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError("there is no such time") from None
+        raise ValueError("this time does not exist") from None
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _filter(tree: dict[str, Any]) -> dict[str, Any]:
-    checked = patterns.check_filter(tree)
+    checked = filters.check_filter(tree)
     if len(encodable(json.dumps(checked, ensure_ascii=False)).encode()) > MAX_FILTER_BYTES:
-        raise ValueError(f"filter: keep it to {MAX_FILTER_BYTES} bytes of JSON")
+        raise ValueError(f"filter: use at most {MAX_FILTER_BYTES} bytes of JSON")
     return checked
 
 
@@ -59,7 +59,7 @@ def _distinct(values: list[str]) -> list[str]:
 Moment = Annotated[str, AfterValidator(_moment)]
 Url = Annotated[Text, StringConstraints(max_length=2048)]
 Patterns = Annotated[list[str], Field(min_length=1, max_length=MAX_PATTERNS)]
-"""Each is checked against the kinds that there are by whoever knows them."""
+"""The route checks each pattern against the registered kinds."""
 
 Filter = Annotated[dict[str, Any], AfterValidator(_filter)]
 Description = Annotated[Text, StringConstraints(max_length=512)]
@@ -69,45 +69,45 @@ OwnSecret = Annotated[str, AfterValidator(_own_secret)]
 
 
 def _absent() -> Any:
-    """The default of a field that may be left out but not be null."""
+    """The default of a field that can be left out but cannot be null."""
     return None
 
 
-# ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 class WebhookRequest(Request):
-    """A URL to be called with events."""
+    """A URL that gets events."""
 
     url: Url
     events: Patterns = Field(description="Names, `<kind>.*`, `*.<verb>` or `*`.")
-    filter: Filter | None = Field(None, description="Only events whose payload has this: see docs/webhooks.md.")
+    filter: Filter | None = Field(None, description="Only events whose payload matches: see docs/webhooks.md.")
     description: Description = ""
-    headers: Headers | None = Field(None, description="Sent with every call. The values are never shown again.")
-    rate_limit: RateLimit | None = Field(None, description="At most so many requests per second.")
+    headers: Headers | None = Field(None, description="Sent with each request. Their values are never shown.")
+    rate_limit: RateLimit | None = Field(None, description="Requests per second at most.")
     format: Format = "recado"
-    ordered: bool = Field(False, description="A job's events in order: the next waits for the one before.")
+    ordered: bool = Field(False, description="Send the events of a job in order: each waits for the one before.")
     signing: Signing = "hmac"
     secret: OwnSecret | None = Field(
-        None, description="Your own: `whsec_` and the base64 of 24 to 64 bytes. Made for you if left out."
+        None, description="Your own: `whsec_` and the base64 of 24 to 64 bytes. Generated if left out."
     )
 
     @field_validator("secret")
     @classmethod
     def _only_for_hmac(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and info.data.get("signing") == "ed25519":
-            raise ValueError("an ed25519 key is made here, and its private half stays here: leave it out")
+            raise ValueError("an ed25519 key is generated here; leave the secret out")
         return value
 
 
 class WebhookPatch(Request):
-    """What is to change; what is left out stays as it is. `null` clears `filter`, `headers` and `rate_limit`."""
+    """The fields to change; the others stay as they are. `null` clears `filter`, `headers` and `rate_limit`."""
 
     url: Url = Field(default_factory=_absent)
     events: Patterns = Field(default_factory=_absent)
     filter: Filter | None = None
     description: Description = Field(default_factory=_absent)
-    headers: Headers | None = Field(None, description="All of them: they replace those that there are.")
+    headers: Headers | None = Field(None, description="All headers: they replace the existing ones.")
     rate_limit: RateLimit | None = None
     format: Format = Field(default_factory=_absent)
     ordered: bool = Field(default_factory=_absent)
@@ -120,21 +120,21 @@ class WebhookPatch(Request):
 
 
 class RotationRequest(Request):
-    """A new secret. The old one signs beside it until `grace_seconds` have passed."""
+    """A new secret. The old one also signs for `grace_seconds`."""
 
     grace_seconds: int = Field(DAY_SECONDS, ge=0, le=MAX_GRACE_SECONDS)
-    secret: OwnSecret | None = Field(None, description="Your own; made for you if left out.")
+    secret: OwnSecret | None = Field(None, description="Your own. Generated if left out.")
 
 
 class Window(Request):
-    """`since` ≤ time < `until`; without `until` up to now."""
+    """`since` ≤ time < `until`. The default of `until` is now."""
 
     since: Moment
     until: Moment | None = None
 
 
 class RecoverRequest(Window):
-    """Send again what ended without success."""
+    """Send the deliveries again that ended without success."""
 
     status: Annotated[list[Recoverable], Field(min_length=1, max_length=2), AfterValidator(_distinct)] = Field(
         default_factory=lambda: list(get_args(Recoverable))
@@ -142,26 +142,26 @@ class RecoverRequest(Window):
 
 
 class ReplayRequest(Window):
-    """Send again what happened, also what was sent before or came before the endpoint."""
+    """Send events again, also delivered ones and those from before the endpoint existed."""
 
-    events: Patterns | None = Field(None, description="Patterns; the endpoint's own if left out.")
+    events: Patterns | None = Field(None, description="Patterns. The default is those of the endpoint.")
 
 
-# ── what is answered ─────────────────────────────────────────────────────────────────────────────────────
+# ── responses ────────────────────────────────────────────────────────────────────────────────────
 
 IfAny = Annotated[str | None, Field(exclude_if=lambda value: value is None)]
-"""Absent rather than null where the endpoint is of another kind."""
+"""Absent, not null, if it does not apply to the endpoint."""
 
 
 class Circuit(BaseModel):
-    """While it is open, deliveries wait and spend no attempts."""
+    """While it is open, deliveries wait and use no attempts."""
 
     state: Literal["closed", "open", "draining"]
     next_probe_at: str | None
 
 
 class Counters(BaseModel):
-    """`attempts` are HTTP requests; `delivered` and `failed` are deliveries that ended so."""
+    """`attempts` are HTTP requests. `delivered` and `failed` are deliveries that ended with that status."""
 
     attempts: int
     delivered: int
@@ -172,7 +172,7 @@ class Counters(BaseModel):
 
 
 class OldSecret(BaseModel):
-    """One that still signs beside the current one."""
+    """An old secret that still signs, together with the current one."""
 
     expires_at: str
 
@@ -180,8 +180,7 @@ class OldSecret(BaseModel):
 class WebhookView(BaseModel):
     """An endpoint. Secrets and the values of headers are not shown.
 
-    The endpoint `default` has no URL: jobs name theirs. Each of those has a circuit of its own, so there is none
-    here, nor are there counters.
+    The endpoint `default` has no URL, circuit or counters: each job names its own URL.
     """
 
     webhook_id: str
@@ -208,19 +207,19 @@ class WebhookView(BaseModel):
 
 
 class WebhookWithSecret(WebhookView):
-    """The one answer that shows the secret. An ed25519 endpoint has a `public_key` instead."""
+    """The only response that shows the secret. An ed25519 endpoint has a `public_key` instead."""
 
     secret: IfAny = None
 
 
 class WebhookList(BaseModel):
-    """All of an owner's, oldest first."""
+    """All endpoints of the owner, oldest first."""
 
     webhooks: list[WebhookView]
 
 
 class PublicKey(BaseModel):
-    """A key that verifies: the current one, or one that does so until `expires_at`."""
+    """A key that verifies signatures: the current one, or an old one until `expires_at`."""
 
     public_key: str
     current: bool
@@ -232,7 +231,7 @@ class PublicKeys(BaseModel):
 
 
 class OwnerEvents(BaseModel):
-    """The owner's own events, newest first. `cursor` asks for what follows; null at the end."""
+    """The owner's own events, newest first. `cursor` is for the next page; null if there is none."""
 
     events: list[dict[str, Any]]
     cursor: str | None
@@ -251,7 +250,7 @@ class AttemptSummary(BaseModel):
 
 
 class AttemptView(AttemptSummary):
-    """With what was sent and what came back: the first 16 KiB, as base64 where they are not UTF-8."""
+    """With the request and the response: the first 16 KiB of the body, as base64 if they are not UTF-8."""
 
     url: str
     request_headers: dict[str, str]
@@ -286,21 +285,21 @@ class DeliverySummary(Delivery):
 
 
 class DeliveryView(Delivery):
-    """The whole delivery: every attempt, oldest first, and `payload`, the very text that is sent."""
+    """The delivery with all attempts, oldest first, and `payload`, the exact text of the request body."""
 
     attempts: list[AttemptView]
     payload: str
 
 
 class DeliveryPage(BaseModel):
-    """Deliveries, newest first. `cursor` asks for what follows; null at the end."""
+    """Deliveries, newest first. `cursor` is for the next page; null if there is none."""
 
     deliveries: list[DeliverySummary]
     cursor: str | None
 
 
 class PingPending(BaseModel):
-    """The ping has not been answered yet; its delivery will be found here."""
+    """The ping has no response yet. The link leads to its delivery."""
 
     delivery_id: str
     links: dict[str, str]

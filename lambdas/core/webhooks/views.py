@@ -1,4 +1,4 @@
-"""How endpoints and deliveries look to their owner."""
+"""Endpoints and deliveries as their owner sees them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from core import events
 from core.webhooks.deliveries.health import Health
-from core.webhooks.deliveries.store import Attempt, Delivery
+from core.webhooks.deliveries.model import Attempt, Delivery
 from core.webhooks.endpoints.headers import MASK
-from core.webhooks.endpoints.store import Endpoint, Key
+from core.webhooks.endpoints.model import Endpoint, Key
 
 
 def webhook(endpoint: Endpoint, health: Health | None, *, root: str, now: float) -> dict[str, Any]:
-    """An endpoint without its secrets and the values of its headers. `health`: None for the default one."""
+    """An endpoint without its secrets and the values of its headers. `health` is None for the default one."""
     shown = (
         *("url", "filter", "description", "rate_limit", "format", "ordered", "signing"),
         *("enabled", "disabled_reason", "disabled_at", "created_at", "updated_at"),
@@ -34,7 +34,7 @@ def webhook(endpoint: Endpoint, health: Health | None, *, root: str, now: float)
 
 
 def public_keys(endpoint: Endpoint, *, now: float) -> list[dict[str, Any]]:
-    """Those that verify now, the current one first."""
+    """The keys that verify now, the current one first."""
     return [
         {"public_key": key.public, "current": key.expires_at is None, "expires_at": _expiry(key)}
         for key in endpoint.valid_keys(now)
@@ -42,14 +42,14 @@ def public_keys(endpoint: Endpoint, *, now: float) -> list[dict[str, Any]]:
 
 
 def delivery_summary(delivery: Delivery, root: str) -> dict[str, Any]:
-    """A line of a list."""
+    """A delivery in a list."""
     return _delivery(delivery, root) | {
         "last_attempt": asdict(delivery.last_attempt) if delivery.last_attempt else None
     }
 
 
 def delivery_view(delivery: Delivery, attempts: Sequence[Attempt], root: str) -> dict[str, Any]:
-    """With every attempt, and what is sent."""
+    """A delivery with all its attempts and its payload."""
     return _delivery(delivery, root) | {
         "attempts": [asdict(attempt) for attempt in attempts],
         "payload": delivery.body,
@@ -61,7 +61,7 @@ def delivery_links(delivery_id: str, root: str) -> dict[str, str]:
 
 
 def _delivery(delivery: Delivery, root: str) -> dict[str, Any]:
-    """Everything but what is internal: leases, places in indexes, who follows whom."""
+    """Without internal fields: leases, index entries, order."""
     shown = ("delivery_id", "event", "event_id", "job_id", "sequence", "format", "status", "created_at")
     return {name: getattr(delivery, name) for name in shown} | {
         "webhook_id": delivery.endpoint_id,
@@ -78,7 +78,7 @@ def _webhook_links(endpoint: Endpoint, root: str) -> dict[str, str]:
 
 
 def _circuit(health: Health) -> dict[str, Any]:
-    return {"state": health.state, "next_probe_at": health.look_at if health.is_open else None}
+    return {"state": health.state, "next_probe_at": health.next_check_at if health.is_open else None}
 
 
 def _counters(health: Health) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a state machine ends its job: NotifySuccess, NotifyFailure, and executions that ended past every Catch."""
+"""Ends jobs of state machines: in NotifySuccess and NotifyFailure, and after executions that no Catch handled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDED = {
     "TIMED_OUT": ("deadline_exceeded", "The job took too long. Retry it, or split its input."),
     "ABORTED": ("aborted", "The job was stopped by an operator. Retry it."),
 }
-INTERNAL = ("internal", "The job failed on our side. Retry it.")
+INTERNAL = ("internal", "The job failed because of an internal error. Retry it.")
 
 
 @aws_errors.raises_unavailable
@@ -34,7 +34,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
 
 
 def succeeded(event: dict[str, Any]) -> Job:
-    """Complete the job, with what its kind writes in the same transaction, both or neither."""
+    """Complete the job, with the writes of its kind in the same transaction."""
     jobs, services = dependencies.jobs, dependencies.services
     job = jobs.get(event["job_id"])
     kind, result = KINDS[job.kind], result_of(services.blobs, event["result"])
@@ -42,7 +42,7 @@ def succeeded(event: dict[str, Any]) -> Job:
 
 
 def failed(event: dict[str, Any]) -> Job:
-    """End the job with what went wrong, unless it had ended before."""
+    """Fail the job, unless it has ended before."""
     jobs = dependencies.jobs
     if event["error"].get("Error") == JobClosed.__name__:
         return jobs.get(event["job_id"])
@@ -51,7 +51,7 @@ def failed(event: dict[str, Any]) -> Job:
 
 
 def explain(error: dict[str, str]) -> tuple[str, str]:
-    """(code, message) for the job's owner. What is not one of our own failures says nothing about its inside."""
+    """(code, message) for the job's owner. Errors of other libraries may contain internal details."""
     name = error.get("Error", "")
     if name == "States.Timeout":
         return ENDED["TIMED_OUT"]
@@ -71,6 +71,6 @@ def _message(cause: str) -> str:
 
 
 def execution_ended(detail: dict[str, Any]) -> Job:
-    """An execution is named after its job. One that failed in the ordinary way has ended its job already."""
+    """Fail the job whose id is the name of the execution. NotifyFailure has ended most failed jobs before."""
     code, message = ENDED.get(detail["status"], INTERNAL)
     return dependencies.jobs.apply(detail["name"], fail(code=code, message=message))

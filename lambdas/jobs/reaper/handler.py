@@ -1,4 +1,7 @@
-"""Once a minute: what no Catch can see. Deadlines that have passed, and messages that failed too often."""
+"""Ends, once a minute, jobs that no Catch of a state machine can end.
+
+Their deadline has passed, or a message about them is in a dead-letter queue.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,11 @@ from core.aws.batch import drain, log_and_continue
 from core.dependencies import dependencies
 from core.errors import NotFound, Unavailable
 from core.jobs import fail
+from core.jobs.queue_messages import BatchMessage, IndexingMessage, read_embedding_message
 from core.log import logger
 from kinds.registry import KINDS
+
+WORKER_FAILED = "The worker failed too often."
 
 
 def handler(event: dict[str, Any], context: Any) -> None:
@@ -21,8 +27,8 @@ def handler(event: dict[str, Any], context: Any) -> None:
     with log_and_continue():
         end_overdue_jobs()
     for queue_url, handle in (
-        (config.indexing_dlq_url, never_started),
-        (config.embedding_dlq_url, never_worked),
+        (config.indexing_dlq_url, handle_indexing_message),
+        (config.embedding_dlq_url, handle_embedding_message),
     ):
         with log_and_continue(queue=queue_url):
             drain(dependencies.sqs, queue_url, handle)
@@ -30,7 +36,7 @@ def handler(event: dict[str, Any], context: Any) -> None:
 
 def end_overdue_jobs() -> None:
     jobs = dependencies.jobs
-    for job_id in jobs.overdue():
+    for job_id in jobs.listing.overdue():
         with log_and_continue(job_id=job_id):
             try:
                 jobs.apply(job_id, fail(code="deadline_exceeded", message="The job took too long. Retry it."))
@@ -38,32 +44,34 @@ def end_overdue_jobs() -> None:
                 logger.warning("job expired while it was open", job_id=job_id)
 
 
-def never_started(body: str) -> bool:
-    """A job that could not be started ends; a clean-up that failed stays, to be redriven."""
-    message = json.loads(body)
-    if message["event"] not in {kind.first_name for kind in KINDS.values()}:
-        # what a kind's own route has sent belongs to no job
-        logger.error("clean-up failed too often", job_id=message.get("job_id"), event_name=message["event"])
+def handle_indexing_message(body: str) -> bool:
+    """Fail a job that could not be started. A clean-up that failed stays in the queue, to be redriven."""
+    message = IndexingMessage.read(body)
+    if message.event not in {kind.submitted_event for kind in KINDS.values()}:
+        # a message of a kind's own route has no job
+        logger.error("clean-up failed too often", job_id=message.job_id, event_name=message.event)
         return False
-    _fail(message["job_id"], "not_started", "The job could not be started. Retry it.")
+    _fail(message.fields["job_id"], "not_started", "The job could not be started. Retry it.")
     return True
 
 
-def never_worked(body: str) -> bool:
-    """A state machine is told, and its Catch ends the job; a job that a worker runs ends at once."""
-    task = json.loads(body)
-    if "task_token" not in task:
-        _fail(task["job_id"], "attempts_exhausted", "The worker failed too often. Retry the job.")
-        return True
-    cause = json.dumps({"errorMessage": "The worker failed too often.", "errorType": Unavailable.__name__})
+def handle_embedding_message(body: str) -> bool:
+    """Fail a worker's job. Of a batch, fail the state machine's task: its Catch ends the job."""
+    message = read_embedding_message(body)
+    if isinstance(message, BatchMessage):
+        _fail_task(message.token)
+    else:
+        _fail(message.job_id, "attempts_exhausted", f"{WORKER_FAILED} Retry the job.")
+    return True
+
+
+def _fail_task(token: str) -> None:
+    cause = json.dumps({"errorMessage": WORKER_FAILED, "errorType": Unavailable.__name__})
     try:
-        dependencies.states.send_task_failure(
-            taskToken=task["task_token"], error=Unavailable.__name__, cause=cause
-        )
+        dependencies.states.send_task_failure(taskToken=token, error=Unavailable.__name__, cause=cause)
     except ClientError as error:
-        if aws_errors.code(error) not in aws_errors.TOKEN_GONE:
+        if aws_errors.code(error) not in aws_errors.TASK_TOKEN_INVALID:
             raise
-    return True
 
 
 def _fail(job_id: str, code: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Starts the executions of kinds that a state machine runs, and cleans up after jobs of every kind."""
+"""Starts the executions of jobs that run on a state machine, and cleans up after jobs of all kinds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from core.dependencies import dependencies
 from core.errors import NotFound
 from core.jobs import Job, Kind, fail
 from core.jobs.finish import clean_up
+from core.jobs.queue_messages import IndexingMessage
 from core.log import logger
 from kinds.registry import KINDS
+
+MIN_EXECUTION_SECONDS = 60
+"""The timeout of an execution, even if the job's deadline is nearer: the reaper ends overdue jobs."""
 
 
 def handler(event: dict[str, Any], context: Any) -> BatchResponse:
@@ -23,26 +27,25 @@ def handler(event: dict[str, Any], context: Any) -> BatchResponse:
 
 
 def handle(record: Record) -> None:
-    message = json.loads(record["body"])
-    name = message["event"]
-    kind = KINDS.get(name.partition(".")[0])
+    message = IndexingMessage.read(record["body"])
+    kind = KINDS.get(message.kind_name)
     if kind is None:
-        logger.error("message of an unknown kind", event_name=name, job_id=message.get("job_id"))
-    elif name in kind.names:
-        _react(kind, name, message["job_id"])
+        logger.error("message of an unknown kind", event_name=message.event, job_id=message.job_id)
+    elif message.event in kind.event_names:
+        _handle_event(kind, message.event, message.fields["job_id"])
     elif kind.on_message:
-        kind.on_message(message, dependencies.services)
+        kind.on_message(message.fields, dependencies.services)
 
 
-def _react(kind: Kind, name: str, job_id: str) -> None:
+def _handle_event(kind: Kind, name: str, job_id: str) -> None:
     try:
         job = dependencies.jobs.get(job_id)
     except NotFound:
         logger.warning("job has expired", job_id=job_id)
         return
-    if name == kind.first_name and kind.runs_on == "machine":
+    if name == kind.submitted_event and kind.runs_on == "machine":
         start(kind, job)
-    elif name in kind.final_names:
+    elif name in kind.final_events:
         if job.status != "completed" and kind.runs_on == "machine":
             stop(job)
         clean_up(kind, job, dependencies.services)
@@ -61,19 +64,18 @@ def start(kind: Kind, job: Job) -> None:
     except ClientError as error:
         if aws_errors.code(error) != "ExecutionAlreadyExists":
             raise
-        _look_at_earlier(job)
+        _check_existing_execution(job)
 
 
-def _look_at_earlier(job: Job) -> None:
-    """The execution was started before. If it runs, all is well; if it ended and left the job open, end that."""
+def _check_existing_execution(job: Job) -> None:
+    """Fail the job if its execution, which was started before, has ended and left the job open."""
     if _execution_status(job) != "RUNNING":
-        dependencies.jobs.apply(
-            job.job_id, fail(code="execution_lost", message="The run of this job was lost. Retry the job.")
-        )
+        message = "The execution of this job was lost. Retry the job."
+        dependencies.jobs.apply(job.job_id, fail(code="execution_lost", message=message))
 
 
 def stop(job: Job) -> None:
-    """A canceled or failed job's execution has nothing left to do."""
+    """Stop the execution of a canceled or failed job."""
     if _execution_status(job) == "RUNNING":
         dependencies.states.stop_execution(
             executionArn=_execution_arn(job), error="JobClosed", cause=f"the job is {job.status}"
@@ -96,5 +98,5 @@ def _execution_status(job: Job) -> str:
 
 
 def _seconds_left(job: Job) -> int:
-    """Until the job's deadline, and at least a minute: the sweep, not this, judges what is late."""
-    return max(60, int((datetime.fromisoformat(job.deadline) - datetime.now(UTC)).total_seconds()))
+    left = (datetime.fromisoformat(job.deadline) - datetime.now(UTC)).total_seconds()
+    return max(MIN_EXECUTION_SECONDS, int(left))

@@ -1,6 +1,6 @@
-"""Every call of a model: batches that state machines send with a task token, and jobs that a worker runs.
+"""Calls models: for batches that state machines send with a task token, and for jobs that run on a worker.
 
-The queue's concurrency is the one limit on models, however many jobs are in flight.
+The concurrency of the queue's trigger limits the calls of models, however many jobs are open.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -19,12 +19,15 @@ from core.dependencies import dependencies
 from core.errors import JobFailure, NotFound, RecadoError
 from core.jobs import Job
 from core.jobs.attempt import seconds_left
-from core.jobs.finish import clean_up_if_unwanted
+from core.jobs.finish import clean_up_if_failed
+from core.jobs.queue_messages import BatchMessage, read_embedding_message
 from core.jobs.worker import Worker
 from core.log import logger
 from kinds.registry import KINDS
 
-LAST_RECEIVE = 5  # the queue's maxReceiveCount: the next receive would be the dead-letter queue's
+LAST_RECEIVE = 5
+"""The queue's maxReceiveCount: after it, the message goes to the dead-letter queue."""
+RETRY_BASE_SECONDS, RETRY_CAP_SECONDS = 15, 300
 SecondsLeft = Callable[[], float]
 
 
@@ -33,9 +36,9 @@ def handler(event: dict[str, Any], context: Any) -> BatchResponse:
 
 
 def handle(record: Record, context: Any) -> None:
-    message = json.loads(record["body"])
-    if "task_token" in message:
-        _work_on_batch(record, message, lambda: seconds_left(context))
+    message = read_embedding_message(record["body"])
+    if isinstance(message, BatchMessage):
+        _handle_batch(record, message, lambda: seconds_left(context))
     else:
         worker().handle(message, context)
 
@@ -46,41 +49,41 @@ def worker() -> Worker:
     return Worker(KINDS, dependencies.jobs, dependencies.services, dependencies.sqs, url)
 
 
-def _work_on_batch(record: Record, task: Mapping[str, Any], left: SecondsLeft) -> None:
-    job = _find(task["job_id"])
-    if job is None or job.status != "running" or job.lease != task["execution"]:
-        logger.info("batch dropped, its job is over", job_id=task["job_id"], batch=task["batch"])
+def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> None:
+    job = _find(message.job_id)
+    if job is None or job.status != "running" or job.lease != message.execution:
+        logger.info("batch dropped, its job has ended", job_id=message.job_id, batch=message.batch)
         if job:
-            _clean_up_if_unwanted(job)
+            _clean_up_if_failed(job)
         return
     try:
-        _do(job, task, left)
-        _clean_up_if_unwanted(dependencies.jobs.get(job.job_id))
+        _work_on_batch(job, message, left)
+        _clean_up_if_failed(dependencies.jobs.get(job.job_id))
     except JobFailure as error:
-        fail_task(task, error)
+        fail_task(message.token, error)
     except Exception as error:
         if receives(record) >= LAST_RECEIVE:
-            logger.exception("batch given up", job_id=job.job_id, batch=task["batch"])
-            fail_task(task, error)
+            logger.exception("batch failed in its last attempt", job_id=job.job_id, batch=message.batch)
+            fail_task(message.token, error)
             return
-        _come_back_later(record)
+        _retry_later(record)
         raise
     else:
-        succeed_task(task)
+        succeed_task(message.token)
 
 
-def _clean_up_if_unwanted(job: Job) -> None:
-    """The job may have been canceled, and cleaned up after, while the model was thinking."""
+def _clean_up_if_failed(job: Job) -> None:
+    """The job may have been canceled, and cleaned up, while the model was called."""
     kind = KINDS.get(job.kind)
     if kind:
-        clean_up_if_unwanted(kind, job, dependencies.services)
+        clean_up_if_failed(kind, job, dependencies.services)
 
 
-def _do(job: Job, task: Mapping[str, Any], left: SecondsLeft) -> None:
+def _work_on_batch(job: Job, message: BatchMessage, left: SecondsLeft) -> None:
     on_batch = KINDS[job.kind].on_batch
     if on_batch is None:
         raise JobFailure(f"Jobs of the kind {job.kind} have no batches.")
-    on_batch(job, task, left)
+    on_batch(job, message.fields, left)
 
 
 def _find(job_id: str) -> Job | None:
@@ -90,31 +93,31 @@ def _find(job_id: str) -> Job | None:
         return None
 
 
-def _come_back_later(record: Record) -> None:
-    """Sooner than the queue's visibility timeout, later each time."""
-    wait = random.uniform(1, min(300, 15 * 2 ** receives(record)))  # noqa: S311 spreads load, guards nothing
+def _retry_later(record: Record) -> None:
+    """Make the message visible before the queue's visibility timeout, with exponential backoff and jitter."""
+    cap = min(RETRY_CAP_SECONDS, RETRY_BASE_SECONDS * 2 ** receives(record))
     dependencies.sqs.change_message_visibility(
         QueueUrl=dependencies.settings.embedding_queue_url,
         ReceiptHandle=record["receiptHandle"],
-        VisibilityTimeout=int(wait),
+        VisibilityTimeout=int(random.uniform(1, cap)),  # noqa: S311
     )
 
 
-def succeed_task(task: Mapping[str, Any]) -> None:
-    _answer("send_task_success", taskToken=task["task_token"], output="{}")
+def succeed_task(token: str) -> None:
+    _send_result("send_task_success", taskToken=token, output="{}")
 
 
-def fail_task(task: Mapping[str, Any], error: Exception) -> None:
-    """Tell the state machine in the form in which Lambda tells it: class name, and a cause in JSON."""
+def fail_task(token: str, error: Exception) -> None:
+    """Report an error as Lambda does: its class name, and a cause in JSON."""
     message = str(error) if isinstance(error, RecadoError) else "The model could not be reached."
     cause = json.dumps({"errorMessage": message, "errorType": type(error).__name__})
-    _answer("send_task_failure", taskToken=task["task_token"], error=type(error).__name__, cause=cause)
+    _send_result("send_task_failure", taskToken=token, error=type(error).__name__, cause=cause)
 
 
-def _answer(call: str, **arguments: str) -> None:
-    """A token that is used up, timed out or unknown needs no answer any more."""
+def _send_result(call: str, **arguments: str) -> None:
+    """Ignores tokens that are used, timed out or unknown."""
     try:
         getattr(dependencies.states, call)(**arguments)
     except ClientError as error:
-        if aws_errors.code(error) not in aws_errors.TOKEN_GONE:
+        if aws_errors.code(error) not in aws_errors.TASK_TOKEN_INVALID:
             raise

@@ -1,9 +1,9 @@
-"""One batch of a document's chunks becomes vectors. What was paid for is kept, whatever happens."""
+"""Embeds one batch of a document's chunks. Vectors are stored even if the batch fails: they were paid for."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from core.aws.blobs import batch_key, work_folder
@@ -11,15 +11,15 @@ from core.dependencies import dependencies
 from core.errors import CountMismatch, SourceNotFound
 from core.jobs import Job
 from kinds.document.dependencies import document_dependencies
-from kinds.document.index.embedding import TimeBudget, Vector
+from kinds.document.index.embedding import SecondsLeft, Vector
 from kinds.document.index.vectors import pack, unpack
 from kinds.document.kind import version_of
 
-RESERVE_SECONDS = 30.0  # for writing down what is done before the function's time is up
+RESERVE_SECONDS = 30.0  # for storing vectors before the function times out
 
 
-def embed(job: Job, message: Mapping[str, Any], seconds_left: Callable[[], float]) -> None:
-    """Write the vectors of one batch, unless they are there."""
+def embed(job: Job, message: Mapping[str, Any], seconds_left: SecondsLeft) -> None:
+    """Write the vectors of one batch, unless they exist."""
     batch = message["batch"]
     vectors, version = document_dependencies.vectors, version_of(job)
     if not vectors.has(version, batch):
@@ -27,9 +27,9 @@ def embed(job: Job, message: Mapping[str, Any], seconds_left: Callable[[], float
         texts = [chunk["text"] for chunk in chunks]
         rows = _vectors(job, batch, texts, lambda: seconds_left() - RESERVE_SECONDS)
         if len(rows) != len(chunks):
-            raise CountMismatch(f"{len(chunks)} chunks gave {len(rows)} vectors.")
+            raise CountMismatch(f"The embedding model returned {len(rows)} vectors for {len(chunks)} chunks.")
         vectors.put(version, batch, rows, chunks)
-    dependencies.jobs.mark_batch(job, batch, total=message["batches"])
+    dependencies.jobs.progress.mark_batch(job, batch, total=message["batches"])
 
 
 def _chunks(job: Job, batch: int) -> list[dict[str, Any]]:
@@ -37,22 +37,22 @@ def _chunks(job: Job, batch: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def _vectors(job: Job, batch: int, texts: list[str], patience: TimeBudget) -> list[Vector]:
-    """What an earlier try has paid for, and the rest from the model; kept if the model lets us down again."""
+def _vectors(job: Job, batch: int, texts: list[str], seconds_left: SecondsLeft) -> list[Vector]:
+    """The vectors of earlier attempts, and the others from the model. If it fails, all vectors are stored."""
     key = _partial_key(job, batch)
-    rows = _paid_for(key)
-    paid = len(rows)
+    rows = _stored(key)
+    stored = len(rows)
     try:
-        for row in document_dependencies.embedder.embed(texts[paid:], patience=patience):
-            rows.append(row)  # one by one, so that an exception leaves what was paid for
+        for row in document_dependencies.embedder.embed(texts[stored:], seconds_left=seconds_left):
+            rows.append(row)  # one by one, so that an exception does not lose the ones before
     except BaseException:
-        if len(rows) > paid:
+        if len(rows) > stored:
             dependencies.blobs.put(key, pack(rows))
         raise
     return rows
 
 
-def _paid_for(key: str) -> list[Vector]:
+def _stored(key: str) -> list[Vector]:
     try:
         return unpack(dependencies.blobs.get(key), document_dependencies.vectors.dimensions)
     except SourceNotFound:

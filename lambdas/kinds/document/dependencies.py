@@ -1,4 +1,4 @@
-"""What the functions of documents work with, beside what all functions do."""
+"""The dependencies of the functions of documents, in addition to those of all functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DocumentDependencies(Parts):
 
     @part
     def vectors(self) -> ObjectVectors:
-        """The index of the model that is configured."""
+        """The index of the configured model."""
         from kinds.document.index.embedding import index_name
         from kinds.document.index.vectors import ObjectVectors
 

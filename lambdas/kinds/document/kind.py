@@ -1,4 +1,4 @@
-"""A document: read, cut into chunks, embedded, and found by search."""
+"""Documents: their text is extracted, cut into chunks and embedded, and search finds it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler.api_gateway import Router
 
 
-# ── what is asked for, and what comes of it ──────────────────────────────────────────────────────────────
+# ── input and events ────────────────────────────────────────────────────────────────────────────────────
 
 
 MAX_NAME_BYTES = 1000
 
 
 def _fits_key(text: str) -> str:
-    """A sort key of DynamoDB has at most 1,024 bytes, of which the name's prefix takes some."""
+    """A sort key of DynamoDB has at most 1,024 bytes, including the prefix of the name."""
     if len(text.encode()) > MAX_NAME_BYTES:
         raise ValueError(f"the name has more than {MAX_NAME_BYTES} bytes in UTF-8")
     return text
@@ -40,27 +40,27 @@ class DocumentInput(Request):
     """A document: its text, or the key of an upload."""
 
     text: Text | None = Field(None, description="The document itself: plain text, Markdown or HTML.")
-    s3_key: Text | None = Field(None, max_length=1024, description="The `s3_key` that POST /uploads answered.")
+    s3_key: Text | None = Field(None, max_length=1024, description="The `s3_key` that POST /uploads returned.")
     document_id: DocumentName | None = Field(
         None,
-        description="Your name for the document; a later job of that name replaces it.",
+        description="Your name for the document. A later job with the same name replaces the document.",
     )
 
     @model_validator(mode="after")
     def _one_source(self) -> DocumentInput:
         if (self.text is None) == (self.s3_key is None):
-            raise ValueError("give either text or s3_key")
+            raise ValueError("send either text or s3_key")
         return self
 
 
 class DocumentUploaded(BaseModel):
-    """It has been submitted."""
+    """The document was submitted."""
 
     bytes: int
 
 
 class DocumentChunked(BaseModel):
-    """Its text has been cut into chunks, which are embedded in batches."""
+    """The text was cut into chunks, which are embedded in batches."""
 
     chunks: int
     batches: int
@@ -68,14 +68,14 @@ class DocumentChunked(BaseModel):
 
 
 class DocumentEmbedded(BaseModel):
-    """Every chunk has its vector, in this index."""
+    """All chunks have vectors in this index."""
 
     vectors: int
     index: str
 
 
 class DocumentIndexed(BaseModel):
-    """Search finds it."""
+    """Search finds the document."""
 
     document_id: str
     version: str
@@ -88,16 +88,16 @@ class DocumentIndexed(BaseModel):
 
 
 def version_of(job: Job) -> Version:
-    """The version of the document that a job makes. Versions are ordered as their jobs were submitted."""
+    """The version of the document that a job creates. Versions sort by the submission of their jobs."""
     return Version(job.owner, job.subject["document_id"], ids.ulid_of(job.job_id))
 
 
-def _prepare(asked: DocumentInput, inputs: Inputs) -> Mapping[str, Any]:
-    if asked.text is not None:
-        source = inputs.keep_text(asked.text, field="input.text")
+def _prepare(request: DocumentInput, inputs: Inputs) -> Mapping[str, Any]:
+    if request.text is not None:
+        source = inputs.keep_text(request.text, field="input.text")
     else:
-        source = inputs.pin_upload(asked.s3_key or "", field="input.s3_key")
-    return {"document_id": asked.document_id or inputs.job_id, **source}
+        source = inputs.pin_upload(request.s3_key or "", field="input.s3_key")
+    return {"document_id": request.document_id or inputs.job_id, **source}
 
 
 def _execution_input(job: Job) -> Mapping[str, Any]:
@@ -110,11 +110,11 @@ def _execution_input(job: Job) -> Mapping[str, Any]:
 
 
 def _publish(job: Job, result: Mapping[str, Any], services: Services) -> Completion:
-    """The document's pointer turns to this version, unless a newer one came first."""
-    made = version_of(job)
+    """Makes this version the live one, unless a newer version or deletion was written first."""
+    version = version_of(job)
     document = Document(
-        document_id=made.document_id,
-        version=made.version,
+        document_id=version.document_id,
+        version=version.version,
         job_id=job.job_id,
         index=result["index"],
         batches=result["batches"],
@@ -126,35 +126,37 @@ def _publish(job: Job, result: Mapping[str, Any], services: Services) -> Complet
     )
     return Completion(
         result={name: result[name] for name in DocumentIndexed.model_fields},
-        also=[_catalog(services).publish(job.owner, document)],
-        otherwise=Superseded("A newer version of this document was indexed first."),
+        writes=[_catalog(services).publish(job.owner, document)],
+        on_condition_failed=Superseded("A newer version of this document was indexed first."),
     )
 
 
 def _clean_up(job: Job, services: Services) -> None:
-    """Remove the versions that the live one replaced, or those of a job that has not become the live one.
+    """Delete the versions that the live one replaced, or the version of a job that did not become the live one.
 
-    After a completed job a newer version may be in the making, and stays.
+    After a completed job, a newer version may be in progress and is not deleted.
     """
-    made, live = version_of(job), _catalog(services).get(job.owner, job.subject["document_id"])
+    own, live = version_of(job), _catalog(services).get(job.owner, job.subject["document_id"])
     if job.status == "completed":
         if live:
-            _remove(services, made.owner, made.document_id, lambda version: version < live.version)
-    elif live is None or live.version != made.version:
-        _remove(services, made.owner, made.document_id, lambda version: version == made.version)
+            _delete_versions(services, own.owner, own.document_id, lambda version: version < live.version)
+    elif live is None or live.version != own.version:
+        _delete_versions(services, own.owner, own.document_id, lambda version: version == own.version)
 
 
 def _on_message(message: Mapping[str, Any], services: Services) -> None:
-    """`document.deleted`, from its route: nothing below this version is wanted any more."""
-    _remove(services, message["owner"], message["document_id"], lambda version: version < str(message["version"]))
+    """`document.deleted`, sent by the route: delete the versions before this one."""
+    _delete_versions(
+        services, message["owner"], message["document_id"], lambda version: version < str(message["version"])
+    )
 
 
-def _remove(services: Services, owner: str, document_id: str, doomed: Callable[[str], bool]) -> None:
-    """Delete versions from every index that may hold them: the model may have been exchanged since."""
+def _delete_versions(services: Services, owner: str, document_id: str, condition: Callable[[str], bool]) -> None:
+    """Delete versions from all indexes: the model may have been changed since."""
     for index in services.blobs.folders("vectors/"):
         store = ObjectVectors(services.blobs, index=index, dimensions=1)
         for version in store.versions(owner, document_id):
-            if doomed(version.version):
+            if condition(version.version):
                 store.delete(version)
 
 
@@ -163,19 +165,19 @@ def _catalog(services: Services) -> Catalog:
 
 
 def _embed(job: Job, message: Mapping[str, Any], seconds_left: Callable[[], float]) -> None:
-    from kinds.document.batches import embed  # only the worker has what it needs
+    from kinds.document.batches import embed  # only the worker has its packages
 
     embed(job, message, seconds_left)
 
 
 def _routes() -> Sequence[Router]:
-    from kinds.document.routes import router  # only the API has what they need
+    from kinds.document.routes import router  # only the API has its packages
 
     return (router,)
 
 
 def _function_routes() -> Sequence[Router]:
-    from kinds.document.search.routes import router  # only to be described
+    from kinds.document.search.routes import router  # only for the OpenAPI document
 
     return (router,)
 

@@ -1,4 +1,4 @@
-"""What callers send and get under /documents and /search."""
+"""The requests and responses under /documents and /search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.models import Request, ShortText, Text, encodable
 
 
 class DocumentView(BaseModel):
-    """A document that can be found."""
+    """A document that search finds."""
 
     document_id: str
     version: str
@@ -27,18 +27,19 @@ class DocumentPage(BaseModel):
 
 
 class SearchFilter(Request):
-    """Only these documents, and only those with all of this metadata."""
+    """Searches only these documents (all, if empty), and only those with all of this metadata."""
 
     document_ids: list[ShortText] = Field(default_factory=list, max_length=100)
     metadata: dict[ShortText, Text] = Field(default_factory=dict, max_length=16)
 
 
 class SearchRequest(Request):
-    """A question in any language."""
+    """A query in any language."""
 
     query: Annotated[
         str,
-        StringConstraints(min_length=1, max_length=8000, strip_whitespace=True),  # in this order, or " " passes
+        # stripped before the length is checked
+        StringConstraints(min_length=1, max_length=8000, strip_whitespace=True),
         AfterValidator(encodable),
     ]
     top_k: int = Field(10, ge=1, le=100)
@@ -46,7 +47,7 @@ class SearchRequest(Request):
 
 
 class SearchHit(BaseModel):
-    """A chunk near the query; `score` is the cosine."""
+    """A chunk near the query. `score`: the cosine similarity."""
 
     document_id: str
     version: str

@@ -1,4 +1,4 @@
-"""Routes under /documents: what can be found, and its removal."""
+"""Routes under /documents."""
 
 from __future__ import annotations
 
@@ -12,40 +12,42 @@ from aws_lambda_powertools.event_handler.openapi.params import Path
 
 from core.dependencies import DAY_SECONDS, dependencies
 from core.errors import NotFound
-from core.http import answer, caller
+from core.http import caller, json_response
 from kinds.document.dependencies import document_dependencies
 from kinds.document.index.catalog import Document
 from kinds.document.models import DocumentPage, DocumentView
 
 router = Router()
 MISSING = "There is no such document. GET /documents lists yours."
-DocumentId = Annotated[str, Path(description="The name that the job gave it, URL-encoded.")]
+DocumentId = Annotated[str, Path(description="The `document_id` of the job, URL-encoded.")]
 
 
-@router.get("/documents", tags=["documents"], summary="Your documents")
+@router.get("/documents", tags=["documents"], summary="List your documents")
 def page() -> Response[DocumentPage]:
     owner = caller(router, "jobs:read")
-    return answer({"documents": [_view(document) for document in document_dependencies.catalog.list(owner)]})
+    return json_response(
+        {"documents": [_view(document) for document in document_dependencies.catalog.list(owner)]}
+    )
 
 
-@router.get("/documents/<document_id>", tags=["documents"], summary="One document")
+@router.get("/documents/<document_id>", tags=["documents"], summary="Get a document")
 def get(document_id: DocumentId) -> Response[DocumentView]:
-    return answer(_view(_find(caller(router, "jobs:read"))))
+    return json_response(_view(_find(caller(router, "jobs:read"))))
 
 
 @router.delete(
     "/documents/<document_id>",
     tags=["documents"],
-    summary="Make a document unfindable and remove it",
-    responses={204: {"description": "Removed", "content": {}}},
+    summary="Delete a document",
+    responses={204: {"description": "Deleted", "content": {}}},
 )
 def delete(document_id: DocumentId) -> Response[Any]:
-    """At once it is found no more; its vectors are removed within minutes. Again is the same as once."""
+    """Search does not find it any more; its vectors are deleted within minutes. Repeating it has no effect."""
     owner = caller(router, "jobs:write")
-    name = next((name for name in _names() if document_dependencies.catalog.knows(owner, name)), None)
+    name = next((name for name in _names() if document_dependencies.catalog.existed(owner, name)), None)
     if name is None:
         raise NotFound(MISSING)
-    version = document_dependencies.catalog.retract(owner, name, seconds=_retention_seconds())
+    version = document_dependencies.catalog.delete(owner, name, seconds=_retention_seconds())
     message = {"event": "document.deleted", "owner": owner, "document_id": name, "version": version}
     dependencies.sqs.send_message(
         QueueUrl=dependencies.settings.indexing_queue_url, MessageBody=json.dumps(message), MessageGroupId=owner
@@ -53,7 +55,7 @@ def delete(document_id: DocumentId) -> Response[Any]:
     return Response(status_code=204, content_type="application/json", body="")
 
 
-# A name may have slashes in it, which no path parameter takes.
+# A name may contain slashes, which a path parameter does not match.
 router.get("/documents/.+", include_in_schema=False)(lambda: get(""))
 router.delete("/documents/.+", include_in_schema=False)(lambda: delete(""))
 
@@ -67,7 +69,7 @@ def _find(owner: str) -> Document:
 
 
 def _names() -> tuple[str, str]:
-    """What the path may name, whether or not the gateway has decoded it."""
+    """The possible names in the path: API Gateway may have decoded it or not."""
     name = router.current_event["path"].removeprefix("/documents/")
     return name, unquote(name)
 
@@ -78,5 +80,5 @@ def _view(document: Document) -> dict[str, Any]:
 
 
 def _retention_seconds() -> int:
-    """As long as a job may live that was submitted before the removal."""
+    """How long a job that was submitted before the deletion can exist."""
     return dependencies.settings.job_retention_days * DAY_SECONDS

@@ -1,4 +1,4 @@
-"""Webhooks sent again: a job that routes under /webhooks make, and nobody submits. `notify` works it in slices."""
+"""Replays of webhooks. Routes under /webhooks create these jobs, and the function `dispatch` runs them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pydantic import BaseModel
 
 from core.jobs import Kind
 
+ReplayMode = Literal["recover", "replay"]
 
-class ReplayAsked(BaseModel):
-    """Which deliveries or events: those of `since` ≤ time < `until`."""
+
+class ReplayInput(BaseModel):
+    """The deliveries or events of `since` ≤ time < `until`."""
 
     webhook_id: str
-    mode: Literal["recover", "replay"]
+    mode: ReplayMode
     since: str
     until: str | None
     statuses: list[str]
@@ -21,9 +23,9 @@ class ReplayAsked(BaseModel):
 
 
 class ReplayRequested(BaseModel):
-    """What was asked for, beside the endpoint."""
+    """The input of the replay, except for the endpoint."""
 
-    mode: Literal["recover", "replay"]
+    mode: ReplayMode
     since: str
     until: str
     statuses: list[str]
@@ -31,14 +33,14 @@ class ReplayRequested(BaseModel):
 
 
 class ReplayResult(BaseModel):
-    """How many deliveries are sent again."""
+    """How many deliveries were sent again."""
 
     sent: int
 
 
 REPLAY = Kind(
     name="replay",
-    input=ReplayAsked,
+    input=ReplayInput,
     result=ReplayResult,
     subject="webhook_id",
     stages=("send",),

@@ -1,6 +1,6 @@
-"""The WebSocket API's routes: who comes in, what they ask for, and that they have left.
+"""The routes of the WebSocket API: connections, messages of clients, and disconnections.
 
-What a client asks for is only noted here: `live_push`, which speaks to a job's listeners, answers it in turn.
+A request for a job's events is only stored here. The function `push`, which sends a job's messages, answers it.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from core.dependencies import dependencies
 from core.errors import Conflict, Forbidden, InvalidRequest, RequestError
-from core.jobs import links, well_formed
+from core.jobs import links, valid_job_id
+from core.jobs_table import MAX_SEQUENCE
 from core.live import messages
 from core.live.subscriptions import MAX_SUBSCRIPTIONS, Connection
 from core.log import logger
 from kinds.registry import KINDS
 
-ONE_JOB = "This connection was made by a link, which is for one job. POST /live/tickets is for all."
-MAX_SEQUENCE = 999_999
-MAX_COMPLAINT = 500
-"""Characters. What is wrong may be quoted, and may be long."""
+ONE_JOB = "This connection was opened with a link to one job. Open one with a ticket from POST /live/tickets."
+MAX_ERROR_CHARACTERS = 500
+"""Messages of validation errors may quote the client's message."""
 Answer = dict[str, Any]
 
 
 def handler(event: dict[str, Any], context: Any) -> Answer:
-    routes = {"CONNECT": connect, "MESSAGE": hear, "DISCONNECT": leave}
+    routes = {"CONNECT": connect, "MESSAGE": on_message, "DISCONNECT": disconnect}
     return routes[event["requestContext"]["eventType"]](event)
 
 
-# ── coming and going ─────────────────────────────────────────────────────────────────────────────────────
+# ── connections ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def connect(event: Mapping[str, Any]) -> Answer:
-    """Let in who has a job's link or an owner's ticket. A status is all that a refusal can say."""
+    """Accept a job's link or an owner's ticket. A refusal can only have a status."""
     query = event.get("queryStringParameters") or {}
     connection_id = event["requestContext"]["connectionId"]
     try:
@@ -50,12 +50,10 @@ def connect(event: Mapping[str, Any]) -> Answer:
     return {"statusCode": 200}
 
 
-def _connect_by_link(connection_id: str, text: str, after: int) -> None:
-    """A link is a subscription already, and to nothing else."""
-    job, subscriptions = (
-        links.resolve(text, dependencies.jobs.snapshot, now=time.time()).job,
-        dependencies.subscriptions,
-    )
+def _connect_by_link(connection_id: str, token: str, after: int) -> None:
+    """A connection by link is subscribed to the link's job, and cannot subscribe to others."""
+    job = links.resolve(token, dependencies.jobs.snapshot, now=time.time()).job
+    subscriptions = dependencies.subscriptions
     connection = subscriptions.connect(connection_id, owner=job.owner, job_id=job.job_id)
     subscriptions.subscribe(connection, job.job_id, after=after)
 
@@ -66,16 +64,16 @@ def _sequence(text: str) -> int:
     return int(text)
 
 
-def leave(event: Mapping[str, Any]) -> Answer:
-    dependencies.subscriptions.forget(event["requestContext"]["connectionId"])
+def disconnect(event: Mapping[str, Any]) -> Answer:
+    dependencies.subscriptions.delete_connection(event["requestContext"]["connectionId"])
     return {"statusCode": 200}
 
 
-# ── what clients say ─────────────────────────────────────────────────────────────────────────────────────
+# ── messages of clients ──────────────────────────────────────────────────────────────────────────────────
 
 
 Name = Annotated[str, Field(max_length=64)]
-"""Longer than any there is, and short enough for a key of the table."""
+"""Longer than any valid name, and short enough for a key of the table."""
 
 
 class Message(BaseModel):
@@ -111,12 +109,12 @@ AnyMessage = Annotated[Subscribe | Unsubscribe | Follow | Unfollow | Ping, Field
 _read = TypeAdapter[Any](AnyMessage)
 
 
-def hear(event: Mapping[str, Any]) -> Answer:
-    """Carry out what a client asks for; what is wrong with it, the client is told."""
+def on_message(event: Mapping[str, Any]) -> Answer:
+    """Carry out a client's message. Errors are sent to the client as messages."""
     connection_id = event["requestContext"]["connectionId"]
     reply = _reply(connection_id, event.get("body") or "")
     if reply:
-        dependencies.sockets.tell(connection_id, [reply])
+        dependencies.sockets.send(connection_id, [reply])
     return {"statusCode": 200}
 
 
@@ -130,13 +128,13 @@ def _reply(connection_id: str, text: str) -> str | None:
             job["job_id"] = message.job_id
         connection = dependencies.subscriptions.connection(connection_id)
         if connection is None:
-            raise Forbidden("This connection has ended. Connect again.")
+            raise Forbidden("This connection was closed. Connect again.")
         return _ACTIONS[type(message)](connection, message)
     except RequestError as error:
         return messages.of_error(error.code, str(error), **job)
     except Exception as error:
         logger.exception("message failed", error_type=type(error).__name__)
-        return messages.of_error("internal", "Something failed on our side. Try again.", **job)
+        return messages.of_error("internal", "An internal error occurred. Try again.", **job)
 
 
 def _parsed(text: str) -> Message:
@@ -145,30 +143,30 @@ def _parsed(text: str) -> Message:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         tag = ("action",) if first["type"].startswith("union_tag") else ()
-        # a place begins with the action's name
+        # the location begins with the name of the action
         field = ".".join(str(part) for part in (*first["loc"][1:], *tag)) or "message"
-        raise InvalidRequest(f"{field}: {first['msg']}"[:MAX_COMPLAINT], field=field) from None
+        raise InvalidRequest(f"{field}: {first['msg']}"[:MAX_ERROR_CHARACTERS], field=field) from None
     return message
 
 
 def _subscribe(connection: Connection, message: Subscribe) -> None:
-    """The answer, `subscribed`, follows what was missed, so it comes from who sends that."""
-    _may_listen(connection, message.job_id)
+    """`push` sends the events that were missed, and `subscribed` after them."""
+    _check_access(connection, message.job_id)
     if not dependencies.subscriptions.is_subscribed(connection.connection_id, message.job_id):
-        _has_room(connection)
+        _check_limit(connection)
     dependencies.subscriptions.subscribe(connection, message.job_id, after=message.after)
 
 
-def _may_listen(connection: Connection, job_id: str) -> None:
+def _check_access(connection: Connection, job_id: str) -> None:
     if connection.job_id not in (None, job_id):
         raise Forbidden(ONE_JOB)
-    dependencies.jobs.get(well_formed(job_id), owner=connection.owner)
+    dependencies.jobs.get(valid_job_id(job_id), owner=connection.owner)
 
 
-def _has_room(connection: Connection) -> None:
+def _check_limit(connection: Connection) -> None:
     if dependencies.subscriptions.count(connection.connection_id) >= MAX_SUBSCRIPTIONS:
         raise TooManySubscriptions(
-            f"A connection listens to {MAX_SUBSCRIPTIONS} jobs and kinds at most. Unsubscribe, or open another."
+            f"A connection can subscribe to {MAX_SUBSCRIPTIONS} jobs and kinds. Unsubscribe, or open another one."
         )
 
 
@@ -178,7 +176,7 @@ class TooManySubscriptions(Conflict):
 
 def _unsubscribe(connection: Connection, message: Unsubscribe) -> str:
     dependencies.subscriptions.unsubscribe(connection.connection_id, message.job_id)
-    return messages.about("unsubscribed", job_id=message.job_id)
+    return messages.of_type("unsubscribed", job_id=message.job_id)
 
 
 def _follow(connection: Connection, message: Follow) -> str:
@@ -186,14 +184,14 @@ def _follow(connection: Connection, message: Follow) -> str:
         raise Forbidden(ONE_JOB)
     if message.kind not in KINDS:
         raise InvalidRequest(f"kind: choose from {', '.join(KINDS)}", field="kind")
-    _has_room(connection)
+    _check_limit(connection)
     dependencies.subscriptions.follow(connection, message.kind)
-    return messages.about("following", kind=message.kind)
+    return messages.of_type("following", kind=message.kind)
 
 
 def _unfollow(connection: Connection, message: Unfollow) -> str:
     dependencies.subscriptions.unfollow(connection, message.kind)
-    return messages.about("unfollowed", kind=message.kind)
+    return messages.of_type("unfollowed", kind=message.kind)
 
 
 _ACTIONS: dict[type[Message], Callable[[Connection, Any], str | None]] = {

@@ -1,4 +1,4 @@
-"""Every few minutes a word to each open WebSocket: API Gateway ends those that are silent for ten.
+"""Sends a ping to every open WebSocket every few minutes: API Gateway closes connections that are idle for ten.
 
 https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html
 """
@@ -12,13 +12,13 @@ from core.dependencies import dependencies
 from core.live import messages
 from core.live.sockets import SendOutcome
 
-AT_ONCE = 1000
+BATCH_SIZE = 1000
 
 
 def handler(event: dict[str, Any], context: Any) -> None:
     subscriptions, sockets = dependencies.subscriptions, dependencies.sockets
     connections = subscriptions.connections()
-    while some := list(islice(connections, AT_ONCE)):
-        for connection_id, outcome in sockets.send_all({one: [messages.PING] for one in some}).items():
+    while batch := list(islice(connections, BATCH_SIZE)):
+        for connection_id, outcome in sockets.send_all({one: [messages.PING] for one in batch}).items():
             if outcome is SendOutcome.GONE:
-                subscriptions.forget(connection_id)
+                subscriptions.delete_connection(connection_id)

@@ -1,4 +1,4 @@
-"""What the routes under /webhooks do to endpoints."""
+"""Create, change, delete and rotate endpoints, for the routes under /webhooks."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 from core import events
 from core.dependencies import DAY_SECONDS, dependencies
 from core.errors import Conflict, InvalidRequest
-from core.webhooks.deliveries.store import destination_of
+from core.webhooks.deliveries.model import destination_of
 from core.webhooks.endpoints import patterns
-from core.webhooks.endpoints.store import DEFAULT, Endpoint, missing, rotated
+from core.webhooks.endpoints.model import DEFAULT, Endpoint, missing, rotated
 from core.webhooks.models import RotationRequest, WebhookPatch, WebhookRequest
 from kinds.registry import KINDS
 from rest.api.submission import check_webhook
 
-OF_DEFAULT = ("description", "enabled")
-"""What can be changed of the default endpoint: jobs name their URLs and events."""
+CHANGEABLE_IN_DEFAULT = ("description", "enabled")
+"""The fields of the default endpoint that can be changed. Each job names its own URL and events."""
 
 
 def create(request: WebhookRequest, *, owner: str) -> tuple[Endpoint, str | None]:
-    """Write a new endpoint; returns it with the secret to show. Raises Conflict for one too many.
+    """Write a new endpoint; returns it with the secret to show. Raises Conflict over the limit.
 
-    Those that are made at the same moment do not count each other. The limit is there to keep what every event
-    reads small, and one more does no harm.
+    Concurrent requests do not count each other's endpoints. The limit keeps the query of each event small, so a
+    few more do no harm.
     """
     check_webhook(request.url, field="url")
     limit = dependencies.settings.max_webhooks
@@ -41,7 +41,7 @@ def create(request: WebhookRequest, *, owner: str) -> tuple[Endpoint, str | None
 
 
 def change(endpoint: Endpoint, patch: WebhookPatch) -> Endpoint:
-    """Change what the patch names, and let go of what is held if it may fare better now."""
+    """Apply the patch. Held deliveries are sent if the URL or `enabled` has changed."""
     changes = patch.changes
     if endpoint.is_default:
         _check_default(changes)
@@ -53,28 +53,31 @@ def change(endpoint: Endpoint, patch: WebhookPatch) -> Endpoint:
         return endpoint
     former, changed = _write(endpoint, _edit(endpoint, changes))
     if (former.url, former.enabled) != (changed.url, changed.enabled):
-        _release(changed)
+        _send_held(changed)
     return changed
 
 
 def delete(owner: str, endpoint_id: str) -> None:
-    """Raises NotFound where there is none. What waits for it ends as canceled."""
+    """Raises NotFound if there is none. The sender cancels its open deliveries."""
     endpoint = dependencies.endpoints.get(owner, endpoint_id)
     if not dependencies.endpoints.delete(owner, endpoint_id):
         raise missing(endpoint_id)
-    _release(endpoint, seconds=dependencies.settings.job_retention_days * DAY_SECONDS)
+    _send_held(endpoint, expires_after=dependencies.settings.job_retention_days * DAY_SECONDS)
 
 
 def rotate(owner: str, endpoint_id: str, request: RotationRequest) -> tuple[Endpoint, str | None]:
-    """Give an endpoint a new key; returns it with the secret to show. Makes the default one, if there is none."""
+    """Give an endpoint a new key; returns it with the secret to show. Creates the default endpoint if needed."""
     if endpoint_id == DEFAULT and dependencies.endpoints.find(owner) is None:
         endpoint, secret = dependencies.endpoints_with_secrets.draft(owner, DEFAULT, secret=request.secret)
-        with suppress(Conflict):  # another request was faster: then this one rotates
+        with suppress(Conflict):  # another request has created it, so this one rotates
             dependencies.endpoints.create(endpoint)
             return endpoint, secret
     endpoint = dependencies.endpoints.get(owner, endpoint_id)
     if request.secret and endpoint.signing == "ed25519":
-        raise InvalidRequest("This endpoint signs with ed25519, whose keys are made here.", field="secret")
+        raise InvalidRequest(
+            "This endpoint signs with ed25519, whose keys are generated here. Leave the secret out.",
+            field="secret",
+        )
     key, secret = dependencies.endpoints_with_secrets.make_key(
         owner, endpoint_id, signing_kind=endpoint.signing, secret=request.secret
     )
@@ -87,7 +90,7 @@ def rotate(owner: str, endpoint_id: str, request: RotationRequest) -> tuple[Endp
 
 
 def checked_patterns(given: Sequence[str]) -> tuple[str, ...]:
-    """The same, each once. Raises InvalidRequest, naming the field, for one that covers nothing."""
+    """The patterns without duplicates. Raises InvalidRequest, with the field, for an invalid one."""
     for number, pattern in enumerate(given):
         try:
             patterns.check_pattern(pattern, KINDS.values())
@@ -98,29 +101,29 @@ def checked_patterns(given: Sequence[str]) -> tuple[str, ...]:
 
 def _check_default(changes: dict[str, Any]) -> None:
     for name in changes:
-        if name not in OF_DEFAULT:
+        if name not in CHANGEABLE_IN_DEFAULT:
             raise InvalidRequest(
-                f"Of the default endpoint only {' and '.join(OF_DEFAULT)} can be changed: each job names its own "
-                "URL and events. POST /webhooks makes an endpoint that has more.",
+                f"Only {' and '.join(CHANGEABLE_IN_DEFAULT)} of the default endpoint can be changed: each job has "
+                "its own URL and events. Create another endpoint with POST /webhooks.",
                 field=name,
             )
 
 
 def _edit(endpoint: Endpoint, changes: dict[str, Any]) -> Callable[[Endpoint], Endpoint]:
-    """What these changes make of the endpoint as it is at the moment of the write. Headers are sealed before."""
+    """A function that applies the changes to the current endpoint. Headers are encrypted before it is called."""
     facts = {name: value for name, value in changes.items() if name not in ("headers", "enabled")}
     if "headers" in changes:
-        sealed = dependencies.endpoints_with_secrets.with_headers(endpoint, changes["headers"])
-        facts |= {"headers": sealed.headers, "sealed_headers": sealed.sealed_headers}
+        encrypted = dependencies.endpoints_with_secrets.with_headers(endpoint, changes["headers"])
+        facts |= {"headers": encrypted.headers, "encrypted_headers": encrypted.encrypted_headers}
 
     def edit(current: Endpoint) -> Endpoint:
-        return _switch(replace(current, **facts), changes.get("enabled", current.enabled))
+        return _enable(replace(current, **facts), changes.get("enabled", current.enabled))
 
     return edit
 
 
-def _switch(endpoint: Endpoint, enabled: bool) -> Endpoint:
-    """Switched on or off by hand. Why it was off before stays known until it is on again."""
+def _enable(endpoint: Endpoint, enabled: bool) -> Endpoint:
+    """Enabled or disabled by the owner. If it is disabled already, the reason stays as it is."""
     if enabled == endpoint.enabled:
         return endpoint
     if enabled:
@@ -129,23 +132,27 @@ def _switch(endpoint: Endpoint, enabled: bool) -> Endpoint:
 
 
 def _write(endpoint: Endpoint, edit: Callable[[Endpoint], Endpoint]) -> tuple[Endpoint, Endpoint]:
-    """The endpoint before and after. Raises NotFound where it has been deleted meanwhile."""
+    """The endpoint before and after. Raises NotFound if it has been deleted since it was read."""
     former = endpoint
 
-    def noting(current: Endpoint) -> Endpoint:
+    def edit_and_note(current: Endpoint) -> Endpoint:
         nonlocal former
         former = current
         return edit(current)
 
-    changed = dependencies.endpoints.change(endpoint.owner, endpoint.endpoint_id, noting)
+    changed = dependencies.endpoints.change(endpoint.owner, endpoint.endpoint_id, edit_and_note)
     if changed is None:
         raise missing(endpoint.endpoint_id)
     return former, changed
 
 
-def _release(endpoint: Endpoint, *, seconds: int | None = None) -> None:
-    """Have what is held looked at again. The default endpoint has a destination for every URL, which the sender finds."""
+def _send_held(endpoint: Endpoint, *, expires_after: int | None = None) -> None:
+    """Have the deliveries sent that are held for the circuit. `expires_after`: seconds to keep the health.
+
+    The default endpoint has a destination for each URL; the sender does this for them.
+    """
     if endpoint.is_default:
         return
-    expires_at = None if seconds is None else int(time.time()) + seconds
-    dependencies.health.drain(endpoint.owner, destination_of(endpoint.endpoint_id, None), expires_at=expires_at)
+    destination = destination_of(endpoint.endpoint_id, None)
+    expires_at = None if expires_after is None else int(time.time()) + expires_after
+    dependencies.health.start_draining(endpoint.owner, destination, expires_at=expires_at)

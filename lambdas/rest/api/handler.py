@@ -1,4 +1,4 @@
-"""The HTTP API but for what waits (`wait`) and what loads a model (`search`)."""
+"""The HTTP API, except for long polls (`rest.long_poll`) and routes that load a model (`search`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def health() -> Response[str]:
 
 @router.get("/openapi.json", include_in_schema=False)
 def openapi() -> Response[str]:
-    from rest.api.openapi import document  # the other functions' routes are loaded only to be described
+    from rest.api.openapi import document  # imports the routes of other functions
 
     return Response(status_code=200, content_type="application/json", body=json.dumps(document()))
 

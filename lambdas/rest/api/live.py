@@ -1,26 +1,34 @@
-"""POST /live/tickets: into the WebSocket API without a key in a URL, where it would be logged and remembered."""
+"""POST /live/tickets. A ticket replaces the API key in a WebSocket's URL, which may be logged."""
 
 from __future__ import annotations
 
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
+from pydantic import BaseModel, Field
 
 from core import events
 from core.dependencies import dependencies
-from core.http import answer, caller
-from core.models import LiveTicket
+from core.http import caller, json_response
 
 router = Router()
+
+
+class LiveTicket(BaseModel):
+    """A ticket for one WebSocket connection."""
+
+    ticket: str
+    url: str = Field(description="The WebSocket URL, which contains the ticket.")
+    expires_at: str
 
 
 @router.post(
     "/live/tickets",
     tags=["following"],
-    summary="Let a WebSocket in: one ticket, one connection",
+    summary="Get a ticket for one WebSocket connection",
     responses={201: {"description": "Created"}},
 )
 def create() -> Response[LiveTicket]:
-    """A page may have it: it lets in once, within a minute, and only to listen."""
+    """It is valid once, for a minute and for reading only, so a web page may have it."""
     ticket, expires_at = dependencies.subscriptions.issue_ticket(caller(router, "jobs:read"))
     url = f"{dependencies.settings.live_url}?ticket={ticket}"
-    return answer({"ticket": ticket, "url": url, "expires_at": events.timestamp(expires_at)}, status=201)
+    return json_response({"ticket": ticket, "url": url, "expires_at": events.timestamp(expires_at)}, status=201)

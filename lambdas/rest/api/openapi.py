@@ -1,4 +1,4 @@
-"""The OpenAPI document of the whole API, from the routes and models that answer it."""
+"""The OpenAPI document of the whole API, made from its routes and models."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from aws_lambda_powertools.event_handler import APIGatewayRestResolver
 from aws_lambda_powertools.event_handler.openapi import swagger_ui
 from pydantic import BaseModel
 
+from core.http import Problem
 from core.jobs import Kind
-from core.models import COMMON_EVENTS, JobEventView, Problem
+from core.jobs.models import COMMON_EVENTS, JobEventView
 from kinds.registry import KINDS
 from rest.api import deliveries, jobs, live, uploads, webhooks
 from rest.long_poll import jobs as long_poll
@@ -20,10 +21,14 @@ from rest.long_poll import webhook_test
 
 TITLE, VERSION = "Recado", "1.0.0"
 EVENT = JobEventView.__name__
-FOLLOWING = "/follow/"  # below it a token in the path is all that is asked for
-KEY_PROBLEMS = {"401": "No valid key", "403": "Scope missing", "422": "Invalid request"}
-LINK_PROBLEMS = {"403": "The link does not hold, or no more", "422": "Invalid request"}
-DESCRIPTION = "Runs slow AI work as jobs, and tells you when it is done."
+FOLLOWING = "/follow/"  # routes below it need no key, but a token in the path
+KEY_PROBLEMS = {
+    "401": "The key is missing or invalid",
+    "403": "The key does not have the scope",
+    "422": "Invalid request",
+}
+LINK_PROBLEMS = {"403": "The link is invalid or has expired", "422": "Invalid request"}
+DESCRIPTION = "Runs slow AI work as jobs, and notifies you when they are done."
 
 
 @functools.cache
@@ -38,26 +43,26 @@ def document() -> dict[str, Any]:
     schema: dict[str, Any] = json.loads(
         app.get_openapi_json_schema(title=TITLE, version=VERSION, description=DESCRIPTION)
     )
-    schema["servers"] = [{"url": "."}]  # beside this document, whatever the stage or domain
+    schema["servers"] = [{"url": "."}]  # relative to this document, for every stage and domain
     for kind in kinds.values():
         _add_kind(schema, kind)
     return _with_problems(_with_keys(schema))
 
 
 def _add_kind(schema: dict[str, Any], kind: Kind) -> None:
-    """What a job of this kind takes, comes to, and logs: an example, the result, and its events as webhooks."""
+    """Add the kind's example, its result, and its events as webhooks."""
     models = schema["components"]["schemas"]
     if kind.submittable:
         content = schema["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]
         content.setdefault("examples", {})[kind.name] = {"value": {"kind": kind.name, "input": dict(kind.example)}}
-    # A component has the name of its event: two kinds may call their models alike, or like one of ours.
+    # Components are named after events, because models of different kinds may have the same name.
     own = {f"{kind.name}.{verb}": model for verb, model in {**COMMON_EVENTS, **kind.events}.items()}
     models |= {name: _schema_of(name, model) for name, model in own.items()}
     models[EVENT] = _schema_of(EVENT, JobEventView)
     for view in ("JobView", "JobAccepted"):
         result = models[view]["properties"]["result"]
-        result["anyOf"] = [_reference(f"{kind.name}.{kind.good_end}"), *result["anyOf"]]
-    for name in kind.names:
+        result["anyOf"] = [_reference(f"{kind.name}.{kind.completed_verb}"), *result["anyOf"]]
+    for name in kind.event_names:
         parts = [_reference(part) for part in (EVENT, name) if part in models]
         schema.setdefault("webhooks", {})[name] = {"post": _webhook(name.partition(".")[2], parts)}
 
@@ -68,12 +73,12 @@ def _webhook(verb: str, parts: list[dict[str, str]]) -> dict[str, Any]:
         "tags": ["events"],
         "summary": verb,
         "requestBody": {"content": content},
-        "responses": {"2XX": {"description": "Received. Anything else is tried again."}},
+        "responses": {"2XX": {"description": "Received. After any other response the webhook is retried."}},
     }
 
 
 def _schema_of(name: str, model: type[BaseModel]) -> dict[str, Any]:
-    """With what it refers to inside it, so that no two models' parts meet."""
+    """The model's schema, with nested models inside it, so that their names cannot collide."""
     return model.model_json_schema(ref_template=f"#/components/schemas/{name}/$defs/{{model}}")
 
 
@@ -92,19 +97,19 @@ def _with_keys(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
-    """Every error is a problem document; the resolver knows only of its own form of a 422."""
+    """Describe errors as problem documents, in place of Powertools' own 422."""
     schema["components"].setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
-    answer = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    content = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path, operations in schema["paths"].items():
         problems = LINK_PROBLEMS if path.startswith(FOLLOWING) else KEY_PROBLEMS
         for operation in operations.values():
-            for status, words in problems.items():
-                operation["responses"][status] = {"description": words, **answer}
+            for status, description in problems.items():
+                operation["responses"][status] = {"description": description, **content}
     return schema
 
 
 def page() -> str:
-    """Swagger UI with everything in one page: it needs no other host, and tells none."""
+    """Swagger UI in one page that loads nothing from other hosts."""
     assets = resources.files(swagger_ui)
     script, style = (
         (assets / name).read_text(encoding="utf-8") for name in ("swagger-ui-bundle.min.js", "swagger-ui.min.css")

@@ -1,4 +1,4 @@
-"""From a valid request to a job that is written: where its text goes, what its webhook is signed with."""
+"""Writes the job of a valid request, with the secret of its webhook if the owner has none."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from core import events, ids
 from core.dependencies import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, dependencies
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
 from core.jobs import Idempotency, Inputs, Job, Kind, Submission, fingerprint, links
-from core.models import JobRequest, ReplayMode
+from core.jobs.models import JobRequest
 from core.webhooks.transport.guard import check_url
 from kinds.registry import KINDS
-from kinds.replay.kind import REPLAY
+from kinds.replay.kind import REPLAY, ReplayMode
 
 MAX_KEY_CHARACTERS = 255
 MASK = "whsec_…"
@@ -24,14 +24,14 @@ MAX_TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """`webhook_secret`: the new secret, a mask where it has been shown before, None without a webhook."""
+    """`webhook_secret`: the new secret, a mask if it was shown before, None without a webhook."""
 
     submission: Submission
     webhook_secret: str | None
 
 
 def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str | None, body: Any) -> Accepted:
-    """Write the job. `body` is the JSON as it came, which an idempotency key is bound to."""
+    """Write the job. `body` is the JSON of the request, whose fingerprint is stored with the idempotency key."""
     if request.webhook_url:
         check_webhook(request.webhook_url, field="webhook_url")
     config, job_id = dependencies.settings, ids.new("job")
@@ -46,7 +46,7 @@ def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str 
         kind,
         job_id,
         owner=owner,
-        input=_of_a_row(kind.prepare(request.input, inputs)),
+        input=_check_size(kind.prepare(request.input, inputs)),
         metadata=request.metadata,
         webhook_url=request.webhook_url,
         webhook_events=tuple(request.webhook_events or ()),
@@ -54,16 +54,16 @@ def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str 
     return write(kind, job, idempotency=_idempotency(idempotency_key, body))
 
 
-def _of_a_row(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Every event of a job writes its row anew, so what is large belongs into an upload."""
+def _check_size(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Each event of a job writes its item, with the input, so a large input must be an upload."""
     try:
         size = len(events.encode(stored))
-    except ValueError:  # infinity, or what is no number: Python reads both, and JSON knows neither
-        raise InvalidRequest("input: a number in it is not finite", field="input") from None
+    except ValueError:  # Infinity or NaN, which Python parses although JSON does not have them
+        raise InvalidRequest("input: it contains a number that is not finite", field="input") from None
     if size > MAX_INPUT_BYTES:
         raise PayloadTooLarge(
-            f"The input has {size} bytes as JSON, and {MAX_INPUT_BYTES} is the limit. "
-            "Send what is large through POST /uploads.",
+            f"The input has {size} bytes as JSON; the limit is {MAX_INPUT_BYTES}. "
+            "Send large data through POST /uploads.",
             field="input",
         )
     return stored
@@ -80,10 +80,10 @@ def submit_replay(
     events: Sequence[str],
     idempotency_key: str | None,
 ) -> Accepted:
-    """Write a job that sends an endpoint's webhooks again: those of `since` ≤ time < `until`, as events name it.
+    """Write a job that sends webhooks of `since` ≤ time < `until` to an endpoint again. Times as in events.
 
-    Without `until` it is the moment of submission, or the job would run after what it logs itself. A key is
-    bound to what was asked for, so it holds although that moment is another each time.
+    The default of `until` is the time of the submission, so that the job does not replay its own events. The
+    fingerprint is that of the request, without this default, so that a repeated request has the same one.
     """
     asked = {
         "webhook_id": endpoint_id,
@@ -99,12 +99,12 @@ def submit_replay(
 
 
 def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
-    """Run a job that failed or was canceled again, as a new job of the same input."""
+    """Run a failed or canceled job again, as a new job with the same input."""
     if job.status not in ("failed", "canceled"):
-        raise Conflict(f"The job is {job.status}; only a failed or canceled one can be retried.")
+        raise Conflict(f"The job is {job.status}. Only a failed or canceled job can be retried.")
     kind = KINDS.get(job.kind)
     if kind is None:
-        raise Conflict(f"Jobs of the kind {job.kind} cannot be run any more.")
+        raise Conflict(f"Jobs of the kind {job.kind} are no longer supported.")
     again = _draft(
         kind,
         ids.new("job"),
@@ -119,20 +119,20 @@ def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
 
 
 def write(kind: Kind, job: Job, *, idempotency: Idempotency | None) -> Accepted:
-    """One transaction: the job, its first event, its key, and the owner's webhook secret if it is the first."""
+    """In one transaction: the job, its first event, its idempotency key, and the owner's first webhook secret."""
     for _ in range(MAX_TRIES):
         secret, operations = _first_secret(job)
         try:
-            submission = dependencies.jobs.submit(kind, job, idempotency=idempotency, also=operations)
-        except ConditionFailed:  # another job of this owner made the secret in the meantime
+            submission = dependencies.jobs.submit(kind, job, idempotency=idempotency, writes=operations)
+        except ConditionFailed:  # another job of this owner has created the secret
             continue
         except Contended:
             if idempotency is None:
                 raise
-            raise Conflict("Another request with this Idempotency-Key is being answered. Try again.") from None
+            raise Conflict("Another request with this Idempotency-Key is in progress. Try again.") from None
         shown = secret if secret and not submission.replayed else MASK
         return Accepted(submission, shown if submission.job.webhook_url else None)
-    raise Conflict("Another request is making this owner's webhook secret. Try again.")
+    raise Conflict("Another request is creating your webhook secret. Try again.")
 
 
 def _first_secret(job: Job) -> tuple[str | None, Sequence[dict[str, Any]]]:
@@ -161,12 +161,12 @@ def _idempotency(key: str | None, body: Any) -> Idempotency | None:
     if key is None:
         return None
     if not 1 <= len(key) <= MAX_KEY_CHARACTERS:
-        raise InvalidRequest(f"A key has 1 to {MAX_KEY_CHARACTERS} characters.", field="Idempotency-Key")
+        raise InvalidRequest(f"A key must have 1 to {MAX_KEY_CHARACTERS} characters.", field="Idempotency-Key")
     return Idempotency(key, fingerprint(body), dependencies.settings.idempotency_hours * HOUR_SECONDS)
 
 
 def check_webhook(url: str, *, field: str) -> None:
-    """Raise InvalidRequest, naming the field, for a URL that webhooks may not reach."""
+    """Raise InvalidRequest, with the field, for a URL that webhooks may not reach."""
     try:
         check_url(url, dependencies.policy)
     except Refused as error:

@@ -1,4 +1,4 @@
-"""Routes under /webhooks, but for /deliveries below them, and /test, which the function `wait` answers."""
+"""Routes under /webhooks, except /deliveries and, in the function `long_poll`, /test."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from core import ids
 from core.dependencies import dependencies
 from core.errors import Conflict, InvalidRequest, NotFound
 from core.events import timestamp
-from core.http import answer, caller, root_url
-from core.models import JobAccepted, ReplayMode
+from core.http import caller, json_response, root_url
+from core.jobs.models import JobAccepted
 from core.webhooks import views
-from core.webhooks.deliveries.store import destination_of
-from core.webhooks.endpoints.store import DEFAULT, Endpoint
+from core.webhooks.deliveries.model import destination_of
+from core.webhooks.endpoints.model import DEFAULT, Endpoint
 from core.webhooks.models import (
     OwnerEvents,
     PublicKeys,
@@ -32,12 +32,13 @@ from core.webhooks.models import (
     WebhookWithSecret,
     Window,
 )
+from kinds.replay.kind import ReplayMode
 from rest.api import endpoints
-from rest.api.jobs import ACCEPTED, IdempotencyKey, answer_accepted
+from rest.api.jobs import ACCEPTED, IdempotencyKey, accepted_response
 from rest.api.submission import submit_replay
 
 router = Router()
-WebhookId = Annotated[str, Path(description="The id that POST /webhooks answered, or `default`.")]
+WebhookId = Annotated[str, Path(description="The id from POST /webhooks, or `default`.")]
 
 
 # ── endpoints ────────────────────────────────────────────────────────────────────────────────────────────
@@ -50,39 +51,39 @@ WebhookId = Annotated[str, Path(description="The id that POST /webhooks answered
     responses={201: {"description": "Created"}},
 )
 def create(request: WebhookRequest) -> Response[WebhookWithSecret]:
-    """The secret is shown here and never again."""
+    """The secret is shown only in this response."""
     endpoint, secret = endpoints.create(request, owner=caller(router, "webhooks:write"))
     location = {"Location": f"webhooks/{endpoint.endpoint_id}"}
-    return answer(_view(endpoint) | {"secret": secret}, status=201, headers=location)
+    return json_response(_view(endpoint) | {"secret": secret}, status=201, headers=location)
 
 
 @router.get("/webhooks", tags=["webhooks"], summary="Your endpoints, oldest first")
 def page() -> Response[WebhookList]:
     owner = caller(router, "webhooks:read")
     found = sorted(dependencies.endpoints.of(owner), key=lambda endpoint: endpoint.created_at)
-    return answer({"webhooks": _views(owner, found)})
+    return json_response({"webhooks": _views(owner, found)})
 
 
 @router.get("/webhooks/events", tags=["webhooks"], summary="Pings and disabled endpoints, newest first")
 def events(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    cursor: Annotated[str | None, Query(description="From the page before")] = None,
+    cursor: Annotated[str | None, Query(description="From the previous page")] = None,
 ) -> Response[OwnerEvents]:
     owner = caller(router, "webhooks:read")
     if cursor is not None and not ids.is_id("evt", cursor):
-        raise InvalidRequest("This is not a cursor of an earlier page.", field="cursor")
+        raise InvalidRequest("This is not a cursor from an earlier page.", field="cursor")
     bodies, following = dependencies.owner_log.page(owner, cursor=cursor, limit=limit)
-    return answer({"events": [json.loads(body) for body in bodies], "cursor": following})
+    return json_response({"events": [json.loads(body) for body in bodies], "cursor": following})
 
 
 @router.get("/webhooks/<webhook_id>", tags=["webhooks"], summary="One endpoint")
 def get(webhook_id: WebhookId) -> Response[WebhookView]:
-    return answer(_view(_find(webhook_id, "webhooks:read")))
+    return json_response(_view(_find(webhook_id, "webhooks:read")))
 
 
-@router.patch("/webhooks/<webhook_id>", tags=["webhooks"], summary="Change an endpoint, or switch it on or off")
+@router.patch("/webhooks/<webhook_id>", tags=["webhooks"], summary="Change, enable or disable an endpoint")
 def change(webhook_id: WebhookId, request: WebhookPatch) -> Response[WebhookView]:
-    return answer(_view(endpoints.change(_find(webhook_id, "webhooks:write"), request)))
+    return json_response(_view(endpoints.change(_find(webhook_id, "webhooks:write"), request)))
 
 
 @router.delete(
@@ -92,7 +93,7 @@ def change(webhook_id: WebhookId, request: WebhookPatch) -> Response[WebhookView
     responses={204: {"description": "Deleted", "content": {}}},
 )
 def delete(webhook_id: WebhookId) -> Response[Any]:
-    """What still waits for it is canceled. Without `default`, the next job's webhook gets a new secret."""
+    """Its open deliveries are canceled. After `default`, the next job with a webhook gets a new secret."""
     endpoints.delete(caller(router, "webhooks:write"), webhook_id)
     return Response(status_code=204, content_type="application/json", body="")
 
@@ -104,27 +105,31 @@ def delete(webhook_id: WebhookId) -> Response[Any]:
 def rotate_secret(
     webhook_id: WebhookId, request: Annotated[RotationRequest | None, Body()] = None
 ) -> Response[WebhookWithSecret]:
-    """The new secret is shown here and never again. During the grace both sign."""
+    """The new secret is shown only in this response. Until `grace_seconds` are over, both secrets sign."""
     owner = caller(router, "webhooks:write")
     endpoint, secret = endpoints.rotate(owner, webhook_id, request or RotationRequest.model_validate({}))
-    return answer(_view(endpoint) | {"secret": secret})
+    return json_response(_view(endpoint) | {"secret": secret})
 
 
-@router.get("/webhooks/<webhook_id>/public-key", tags=["webhooks"], summary="What verifies an ed25519 signature")
+@router.get(
+    "/webhooks/<webhook_id>/public-key",
+    tags=["webhooks"],
+    summary="Public keys of an ed25519 endpoint",
+)
 def public_key(webhook_id: WebhookId) -> Response[PublicKeys]:
     endpoint = _find(webhook_id, "webhooks:read")
     if endpoint.signing != "ed25519":
         raise NotFound("This endpoint signs with a shared secret (hmac), so it has no public key.")
-    return answer({"keys": views.public_keys(endpoint, now=time.time())})
+    return json_response({"keys": views.public_keys(endpoint, now=time.time())})
 
 
-# ── sending again ────────────────────────────────────────────────────────────────────────────────────────
+# ── recover and replay ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @router.post(
     "/webhooks/<webhook_id>/recover",
     tags=["webhooks"],
-    summary="Send again what failed or was discarded, as a job",
+    summary="Send failed and discarded deliveries again, as a job",
     responses=ACCEPTED,
 )
 def recover(
@@ -137,13 +142,13 @@ def recover(
 @router.post(
     "/webhooks/<webhook_id>/replay",
     tags=["webhooks"],
-    summary="Send again what happened, as a job",
+    summary="Send events again, as a job",
     responses=ACCEPTED,
 )
 def replay(
     webhook_id: WebhookId, request: ReplayRequest, idempotency_key: IdempotencyKey = None
 ) -> Response[JobAccepted]:
-    """Also events from before the endpoint existed."""
+    """Including events from before the endpoint existed."""
     endpoint = _enabled(_find(webhook_id, "webhooks:write"))
     if endpoint.is_default:
         raise Conflict("The default endpoint has no URL to replay events to. Recover its deliveries instead.")
@@ -164,15 +169,15 @@ def _submit(
         idempotency_key=idempotency_key,
         **{"statuses": (), "events": ()} | wanted,
     )
-    return answer_accepted(accepted, location=f"../../jobs/{accepted.submission.job.job_id}")
+    return accepted_response(accepted, location=f"../../jobs/{accepted.submission.job.job_id}")
 
 
 def _check_window(window: Window) -> None:
     now = timestamp(time.time())
     if window.since > now:
-        raise InvalidRequest("since lies in the future.", field="since")
+        raise InvalidRequest("since is in the future.", field="since")
     if window.until is not None and window.until > now:
-        raise InvalidRequest("until lies in the future. Leave it out to mean now.", field="until")
+        raise InvalidRequest("until is in the future. Leave it out to use the current time.", field="until")
     if window.until is not None and window.since >= window.until:
         raise InvalidRequest("since must be before until.", field="since")
 

@@ -1,6 +1,6 @@
-"""Who is calling: a bearer key is looked up, and its owner and scopes go on with the request.
+"""Authenticates the bearer key of a request, and adds the key's owner and scopes to the request.
 
-API Gateway keeps the answer for some minutes, so it allows the whole stage; functions check scopes themselves.
+API Gateway caches the response for some minutes, so it allows the whole stage. Functions check the scopes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     key = dependencies.keys.authenticate(token.strip() if scheme.lower() == "bearer" else "")
     if key is None:
-        raise Exception("Unauthorized")  # the exact text that API Gateway turns into a 401
+        raise Exception("Unauthorized")  # API Gateway returns 401 for exactly this text
     return _allow(key, event["methodArn"])
 
 

@@ -1,6 +1,6 @@
-"""What is held open: a job's status and events, and the test of a webhook.
+"""Long polls: a job's status and events, and the test of a webhook.
 
-A function of its own: a thousand clients that wait must not keep one POST out.
+They have a function of their own, so that waiting requests do not take the concurrency of other requests.
 """
 
 from __future__ import annotations

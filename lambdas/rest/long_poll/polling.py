@@ -1,4 +1,4 @@
-"""Reading again and again, until there is something to answer or the time is up."""
+"""Reads again and again until there is something to return, or the time is up."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from core.events import Event
 from core.jobs import Snapshot, views
-from core.webhooks.deliveries.store import Delivery
+from core.webhooks.deliveries.model import Delivery
 
-FIRST_GAP_SECONDS, GROWTH, LAST_GAP_SECONDS = 0.2, 1.5, 0.9
+FIRST_INTERVAL_SECONDS, GROWTH, LAST_INTERVAL_SECONDS = 0.2, 1.5, 0.9
 T = TypeVar("T")
 
 
@@ -20,7 +20,7 @@ def until_any(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> list[Event]:
-    """Read until something has happened, or the time is up."""
+    """Read until there are events or the time is up."""
     return next(filter(None, _reads(read, seconds, clock=clock, sleep=sleep)), [])
 
 
@@ -32,7 +32,7 @@ def until_changed(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> Snapshot:
-    """Read until the job differs from what is known, or has ended, or the time is up."""
+    """Read until the job's ETag differs from `known` (or the first), the job has ended, or the time is up."""
     for snapshot in _reads(read, seconds, clock=clock, sleep=sleep):
         known = known or views.etag(snapshot)
         if snapshot.job.is_final or not matches(known, views.etag(snapshot)):
@@ -47,7 +47,7 @@ def until_ended(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> bool:
-    """Read until the delivery, which may not be there yet, has ended; False if the time is up before."""
+    """Read until the delivery exists and has ended; False if the time is up before."""
     deliveries = _reads(read, seconds, clock=clock, sleep=sleep)
     return any(delivery is not None and not delivery.is_open for delivery in deliveries)
 
@@ -55,16 +55,16 @@ def until_ended(
 def _reads(
     read: Callable[[], T], seconds: float, *, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> Iterator[T]:
-    """Read with growing gaps, never more than a second, until the time is up."""
-    end, gap = clock() + seconds, FIRST_GAP_SECONDS
+    """The results of reads at growing intervals of less than a second, until the time is up."""
+    end, interval = clock() + seconds, FIRST_INTERVAL_SECONDS
     yield read()
     while clock() < end:
-        sleep(min(gap, max(0.0, end - clock())))
-        gap = min(LAST_GAP_SECONDS, gap * GROWTH)
+        sleep(min(interval, max(0.0, end - clock())))
+        interval = min(LAST_INTERVAL_SECONDS, interval * GROWTH)
         yield read()
 
 
 def matches(known: str, etag: str) -> bool:
-    """https://www.rfc-editor.org/rfc/rfc9110#name-if-none-match, compared weakly."""
+    """Weak comparison: https://www.rfc-editor.org/rfc/rfc9110#name-if-none-match"""
     offered = [part.strip().removeprefix("W/") for part in known.split(",")]
     return "*" in offered or etag in offered

@@ -1,7 +1,7 @@
 """Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), a few at a time.
 
-API Gateway's proxy integration buffers an answer, so a stream is held open until something happens and ends then;
-a browser's EventSource comes back by itself, with the number of the last event that it saw.
+API Gateway's proxy integration buffers responses, so a stream ends with the first events. A browser's EventSource
+reconnects by itself, with the sequence of the last event that it received.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _SEQUENCE = re.compile(r"[0-9]{1,9}")
 
 
 def sequence_of(last_event_id: str | None) -> int:
-    """The number in a Last-Event-ID; 0 where it is none of ours."""
+    """The sequence in a Last-Event-ID; 0 if it is not a sequence."""
     text = (last_event_id or "").strip()
     return int(text) if _SEQUENCE.fullmatch(text) else 0
 
 
 def encode(log: Sequence[Event], *, named: str | None = None) -> str:
-    """These events, and after a job's last one an `end` that has no id: who comes back then is answered 204.
+    """These events. After a job's last event, `end` without an id: the next request is answered with 204.
 
-    `named`: what all are called in place of their own names. There is no `end` then: the last one says it itself.
+    `named`: a name for all events in place of their own names. Then there is no `end`.
     """
     if not log:
         return f"retry: {RETRY_MILLISECONDS}\n: nothing yet\n\n"
@@ -38,5 +38,5 @@ def encode(log: Sequence[Event], *, named: str | None = None) -> str:
 
 
 def _block(event: Event, name: str) -> str:
-    """A payload is JSON in one line, so it is one data field."""
+    """A payload is JSON in one line, so it needs one data field."""
     return f"id: {event.sequence}\nevent: {name}\ndata: {event.body}\n\n"

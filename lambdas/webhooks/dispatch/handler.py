@@ -1,8 +1,9 @@
-"""Events become deliveries: one per endpoint that wants to hear, written first and then queued."""
+"""Creates the deliveries of events, one per endpoint that wants the event, and queues them for the sender."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from core.aws.batch import BatchResponse, Record, process
@@ -11,8 +12,8 @@ from core.errors import NotFound
 from core.events import Event
 from core.jobs import Job
 from core.log import logger
-from core.webhooks.deliveries.store import Delivery
-from core.webhooks.endpoints.store import Endpoint
+from core.webhooks.deliveries.model import Delivery
+from core.webhooks.endpoints.model import Endpoint
 from webhooks.dispatch import replay
 from webhooks.dispatch.order import deliver_in_order
 from webhooks.dispatch.outbox import deliver, deliver_to_job, queue, wants
@@ -25,7 +26,7 @@ def handler(event: dict[str, Any], context: Any) -> BatchResponse:
 def handle(record: Record) -> None:
     payload = json.loads(record["body"])
     if payload["event"] in (replay.REQUESTED, replay.CONTINUED):
-        replay.go_on(payload["job_id"])
+        replay.run_slice(payload["job_id"])
     if payload["event"] == replay.CONTINUED:
         return
     job = _job(payload)
@@ -33,12 +34,12 @@ def handle(record: Record) -> None:
         return
     event = _event(payload, record, job)
     if job and event.final_status == "completed":
-        dependencies.jobs.record_duration(job)
-    # A redelivered event finds its deliveries, and queues again those that still wait for a first attempt.
-    queue(announce(event, job))
+        dependencies.jobs.durations.record(job)
+    # The deliveries of a repeated message exist; those that have had no attempt are queued again.
+    queue(create_deliveries(event, job))
 
 
-def _job(payload: dict[str, Any]) -> Job | None:
+def _job(payload: Mapping[str, Any]) -> Job | None:
     if "job_id" not in payload:
         return None
     try:
@@ -48,34 +49,28 @@ def _job(payload: dict[str, Any]) -> Job | None:
         return None
 
 
-def _event(payload: dict[str, Any], record: Record, job: Job | None) -> Event:
-    owner = job.owner if job else record["messageAttributes"]["owner"]["stringValue"]
-    return Event(
-        event_id=payload["event_id"],
-        name=payload["event"],
-        job_id=payload.get("job_id"),
-        kind=payload["event"].partition(".")[0],
-        owner=owner,
-        sequence=payload.get("sequence"),
-        timestamp=payload["timestamp"],
+def _event(payload: Mapping[str, Any], record: Record, job: Job | None) -> Event:
+    return Event.of_payload(
+        payload,
         body=record["body"],
+        owner=job.owner if job else record["messageAttributes"]["owner"]["stringValue"],
         status=payload.get("status") if job else None,
         lifecycle=_attribute(record, "lifecycle"),
     )
 
 
 def _attribute(record: Record, name: str) -> str | None:
-    """A message attribute that SNS has handed on."""
+    """A message attribute that SNS has passed on."""
     attribute = record["messageAttributes"].get(name)
     return str(attribute["stringValue"]) if attribute else None
 
 
-def announce(event: Event, job: Job | None) -> list[Delivery]:
-    """Write the event's deliveries; returns those that wait for nothing but their turn in the queue."""
+def create_deliveries(event: Event, job: Job | None) -> list[Delivery]:
+    """Write the event's deliveries; returns those that do not wait for another delivery."""
     if event.name == "ping":
-        return ping(event)
+        return deliver_ping(event)
     ready = []
-    if job and job.webhook_url and is_wanted(event, job):
+    if job and job.webhook_url and job_wants(job, event):
         ready.append(deliver_to_job(event, job))
     for endpoint in dependencies.endpoints.of(event.owner):
         if wants(endpoint, event) and not is_about(event, endpoint):
@@ -83,17 +78,17 @@ def announce(event: Event, job: Job | None) -> list[Delivery]:
     return ready
 
 
-def ping(event: Event) -> list[Delivery]:
-    """To the endpoint that is tested and to no other, once, whatever its state."""
+def deliver_ping(event: Event) -> list[Delivery]:
+    """Only to the endpoint that is tested, with one attempt, even if the endpoint is disabled."""
     endpoint = dependencies.endpoints.find(event.owner, event.payload["endpoint_id"])
     return [deliver(event, endpoint, single=True)] if endpoint else []
 
 
 def is_about(event: Event, endpoint: Endpoint) -> bool:
-    """An endpoint is not told that it has been disabled."""
+    """Whether it is an event of this endpoint, such as `endpoint.disabled`, which only other endpoints get."""
     return event.job_id is None and event.payload.get("endpoint_id") == endpoint.endpoint_id
 
 
-def is_wanted(event: Event, job: Job) -> bool:
-    """The job's URL is called with the events that its owner named, or with the one that ends it."""
+def job_wants(job: Job, event: Event) -> bool:
+    """A job's own URL gets the events that the job names, or the last one if it names none."""
     return event.name in job.webhook_events if job.webhook_events else event.is_last

@@ -1,4 +1,4 @@
-"""Deliveries are written first and queued then; what is written and not queued is woken by its due time."""
+"""Deliveries are written first and queued afterwards. The retry scheduler queues those that were only written."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ from core.dependencies import DAY_SECONDS, dependencies
 from core.events import Event
 from core.jobs import Job
 from core.webhooks.deliveries import formats
+from core.webhooks.deliveries.model import Delivery, draft
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import Delivery, draft
-from core.webhooks.endpoints import patterns
-from core.webhooks.endpoints.store import DEFAULT, Endpoint
+from core.webhooks.endpoints import filters, patterns
+from core.webhooks.endpoints.model import DEFAULT, Endpoint
 from kinds.registry import KINDS
 
 
 def wants(endpoint: Endpoint, event: Event, *, names: Sequence[str] = ()) -> bool:
-    """Whether an event is one of those that the endpoint asked for; `names` are patterns in place of its own."""
+    """Whether the endpoint's patterns and filter match the event. `names` are patterns that replace its own."""
     if endpoint.is_default or not patterns.matches(names or endpoint.events, event):
         return False
-    return endpoint.filter is None or patterns.passes(endpoint.filter, event.payload)
+    return endpoint.filter is None or filters.passes(endpoint.filter, event.payload)
 
 
 def deliver(event: Event, endpoint: Endpoint, **facts: Any) -> Delivery:
-    """The delivery of this event to this endpoint: a new one, or the one that is there already.
+    """The delivery of this event to this endpoint: a new one, or the existing one.
 
-    What a disabled endpoint would have got is kept as discarded, so that it can be recovered.
+    For a disabled endpoint it is discarded, so that it can be recovered.
     """
     if not endpoint.enabled and not facts.get("single"):
         facts |= {"status": "discarded", "reason": "disabled"}
-    kind = KINDS.get(event.kind)
-    body = formats.render(endpoint.format, event.body, owner=event.owner, kind=kind)
-    return _write(event, endpoint.endpoint_id, format=endpoint.format, body=body, **facts)
+    body = formats.render(endpoint.format, event, kind=KINDS.get(event.kind))
+    return _create(event, endpoint.endpoint_id, format=endpoint.format, body=body, **facts)
 
 
 def deliver_to_job(event: Event, job: Job) -> Delivery:
-    """The delivery of this event to the URL that the job names."""
+    """The delivery of this event to the job's own URL."""
     facts = {"url": job.webhook_url, "job_expires_at": job.expires_at}
-    return _write(event, DEFAULT, format="recado", body=event.body, **facts)
+    return _create(event, DEFAULT, format="recado", body=event.body, **facts)
 
 
-def _write(event: Event, endpoint_id: str, **facts: Any) -> Delivery:
+def _create(event: Event, endpoint_id: str, **facts: Any) -> Delivery:
     return dependencies.deliveries.create(
         draft(
             event_id=event.event_id,
@@ -59,7 +58,7 @@ def _write(event: Event, endpoint_id: str, **facts: Any) -> Delivery:
 
 
 def queue(ready: Iterable[Delivery]) -> None:
-    """Ask for the first attempt of each that still waits for it."""
+    """Queue the first attempt of each delivery that has had none."""
     dependencies.webhooks_queue.send_all(
         Message.of(delivery) for delivery in ready if delivery.status == "pending" and delivery.attempts == 0
     )

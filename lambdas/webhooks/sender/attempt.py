@@ -1,4 +1,4 @@
-"""One HTTP attempt: sign, send, and put into words what came of it."""
+"""Makes one HTTP attempt: signs, sends, and describes the result."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from core.dependencies import dependencies
 from core.errors import DeliveryError, Refused
 from core.webhooks.deliveries import schedule
 from core.webhooks.deliveries.formats import content_type
-from core.webhooks.deliveries.store import Attempt, Delivery
+from core.webhooks.deliveries.model import Attempt, Delivery
 from core.webhooks.endpoints.headers import MASK
-from core.webhooks.endpoints.store import Endpoint
+from core.webhooks.endpoints.model import Endpoint
 from core.webhooks.transport import client, signing
 from webhooks.sender.destinations import Destination
 
@@ -23,19 +23,19 @@ GONE = 410
 
 
 def make_attempt(delivery: Delivery, endpoint: Endpoint, destination: Destination, *, trigger: str) -> Attempt:
-    """Send the stored bytes, signed afresh: the id stays the same over all attempts, the timestamp does not."""
+    """Send the stored body. Each attempt has the same id, and a new timestamp and signature."""
     started, at = time.monotonic(), time.time()
     url, body = delivery.url or endpoint.url or "", delivery.body.encode()
     sent: dict[str, str] = {}
     try:
         sent = _headers(delivery, destination, body, timestamp=int(at))
-        outcome = _post(url, delivery, endpoint, destination.headers | sent, body)
+        result = _post(url, delivery, endpoint, destination.headers | sent, body)
     except DeliveryError as error:
-        outcome = {"error": error.error_class, "message": str(error)}
+        result = {"error": error.error_class, "message": str(error)}
     except Refused as error:
-        outcome = {"error": "blocked", "message": str(error)}
-    except ValueError:  # a stored secret or id that cannot sign: no retry of the message would mend it
-        outcome = {"error": "signing", "message": "The endpoint's secret is damaged. Rotate it."}
+        result = {"error": "blocked", "message": str(error)}
+    except ValueError:  # the stored secret or id cannot sign; a retry of the message would not help
+        result = {"error": "signing", "message": "The endpoint's secret is damaged. Rotate it."}
     return Attempt(
         number=delivery.attempts + 1,
         at=events.timestamp(at),
@@ -43,7 +43,7 @@ def make_attempt(delivery: Delivery, endpoint: Endpoint, destination: Destinatio
         url=url,
         duration_ms=round(1000 * (time.monotonic() - started)),
         request_headers=dict.fromkeys(destination.headers, MASK) | sent,
-        **outcome,
+        **result,
     )
 
 
@@ -74,7 +74,7 @@ def _post(
 
 
 def _shown_headers(answer: client.Response) -> dict[str, str]:
-    """By lower-case name; what came several times is joined, as RFC 9110 has it."""
+    """By lower-case name. Repeated headers are joined (RFC 9110, section 5.3)."""
     headers: dict[str, str] = {}
     for name, value in answer.head:
         key = name.lower()
@@ -83,7 +83,7 @@ def _shown_headers(answer: client.Response) -> dict[str, str]:
 
 
 def shown(body: bytes) -> dict[str, Any]:
-    """The start of an answer as text, though it was cut inside a character; what is not UTF-8 as base64."""
+    """The start of a response body: text, even if it is cut inside a character; base64 if it is not UTF-8."""
     try:
         return {"body": codecs.getincrementaldecoder("utf-8")().decode(body)}
     except UnicodeDecodeError:
@@ -91,7 +91,7 @@ def shown(body: bytes) -> dict[str, Any]:
 
 
 def next_wait(claimed: Delivery, attempt: Attempt) -> int | None:
-    """Seconds until the next attempt, or None after the last, or where the receiver wants no more."""
+    """Seconds until the next attempt; None after the last one, and after a 410."""
     if attempt.status == GONE:
         return None
     return schedule.next_wait(

@@ -1,8 +1,8 @@
-"""Many attempts at once: claimed together, made side by side, and written down together as they end.
+"""Sends many messages together: their deliveries are claimed together, and recorded together as attempts end.
 
-Two writes a delivery through boto3 take four times the CPU of the delivery itself (docs/decisions.md), so a sender
-with much to do groups them: the claims in one transaction, the records in batches. Whatever needs more care than
-that goes one by one.
+Two writes per delivery through boto3 take four times the CPU of the rest of the delivery (docs/decisions.md). So
+the claims of a group are one transaction, and its records are batches. Messages that need more checks are sent
+singly.
 """
 
 from __future__ import annotations
@@ -10,29 +10,31 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-from core.aws.batch import BatchResponse, Failures, Record
+from core.aws.batch import Failures, Record
 from core.dependencies import dependencies
 from core.log import logger
 from core.webhooks.deliveries.bulk import Recording
+from core.webhooks.deliveries.model import Attempt, Delivery
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import Attempt, Delivery
-from core.webhooks.endpoints.store import Endpoint
+from core.webhooks.endpoints.model import Endpoint
 from webhooks.sender.attempt import make_attempt, next_wait
-from webhooks.sender.destinations import Destination, DestinationKey
+from webhooks.sender.destinations import Destination, Destinations
+from webhooks.sender.received import Received
+from webhooks.sender.single import finish_attempt, send_single
 
-PATIENCE_SECONDS = 0.004  # after which threads that have finished no more than one attempt each count as waiting
+THREAD_CHECK_SECONDS = 0.004  # if threads end fewer attempts in this time, they wait for their receivers
 SLOW_SECONDS = 0.5
-FLUSH_SECONDS = 0.05  # how long what is done waits for what takes longer, to be written down with it
+FLUSH_SECONDS = 0.05  # attempts that have ended wait so long for others, to be recorded with them
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A message, and where it leads."""
+    """A message that can be sent in a group, with its endpoint and destination."""
 
     record: Record
     message: Message
@@ -42,145 +44,127 @@ class Candidate:
 
 Claimed = tuple[Candidate, Delivery]
 Made = tuple[Claimed, Future[Attempt]]
-Alone = Callable[[Record], None]
-Conclude = Callable[[Candidate, Delivery, Attempt], None]
 
 
-def send_together(
-    records: Sequence[Record],
-    destinations: dict[DestinationKey, Destination],
+def send_group(
+    received: Sequence[Received],
+    destinations: Destinations,
+    failures: Failures,
     *,
     threads: Executor,
-    alone: Alone,
-    conclude: Conclude,
-    relieve: Callable[[], None] = lambda: None,
-) -> BatchResponse:
-    """`alone` makes the attempt of one record, from restraint to record; `conclude` does what follows from one.
-
-    `threads` has room for all the records. `relieve` is called where it takes long.
-    """
-    failures = Failures(records)
-
-    def one(record: Record) -> None:
-        with failures.of(record):
-            alone(record)
-
-    claimed, begun = claim(simple(records, destinations)), time.monotonic()
+    on_slow: Callable[[], object] = lambda: None,
+) -> None:
+    """`threads` has room for an attempt per message. `on_slow` is called if some take over SLOW_SECONDS."""
+    claimed, started = claim(candidates(received, destinations)), time.monotonic()
     grouped = {candidate.record["messageId"] for candidate, _ in claimed}
-    singly = [threads.submit(one, record) for record in records if record["messageId"] not in grouped]
-    for made in side_by_side(threads, claimed):
-        write_down(made, failures, conclude)
-        if time.monotonic() - begun > SLOW_SECONDS:
-            relieve()
-    for future in singly:
+    rest = [each for each in received if each.record["messageId"] not in grouped]
+    single = [threads.submit(send_single, each, destinations, failures) for each in rest]
+    for made in attempt_concurrently(threads, claimed):
+        record_group(made, failures)
+        if time.monotonic() - started > SLOW_SECONDS:
+            on_slow()
+    for future in single:
         future.result()
-    return failures.answer
 
 
-def simple(records: Iterable[Record], destinations: dict[DestinationKey, Destination]) -> dict[str, Candidate]:
-    """By delivery: the messages that nothing stands in the way of, so that they need no look of their own."""
+def candidates(received: Sequence[Received], destinations: Destinations) -> dict[str, Candidate]:
+    """By delivery id: the messages that nothing can defer, each delivery once."""
     found: dict[str, Candidate] = {}
-    for record in records:
-        candidate = _prospect(record, destinations)
+    for each in received:
+        candidate = _candidate(each, destinations)
         if candidate:
             found.setdefault(candidate.message.delivery_id, candidate)
     return found
 
 
-def _prospect(record: Record, destinations: dict[DestinationKey, Destination]) -> Candidate | None:
-    try:
-        message = Message.parse(record["body"])
-    except (ValueError, TypeError):
-        return None
+def _candidate(received: Received, destinations: Destinations) -> Candidate | None:
+    message = received.message
     destination = destinations[message.owner, message.destination]
     endpoint = destination.endpoint
-    if (
-        endpoint is None
-        or not endpoint.enabled
-        or endpoint.ordered
-        or endpoint.rate_limit
-        or destination.unreadable
-    ):
+    if endpoint is None or not endpoint.enabled or endpoint.ordered or endpoint.rate_limit:
         return None
-    if message.manual or message.follows or destination.health.is_open:
+    if destination.secrets_error or destination.health.is_open or message.manual or message.follows:
         return None
-    return Candidate(record, message, endpoint, destination)
+    return Candidate(received.record, message, endpoint, destination)
 
 
 def claim(candidates: Mapping[str, Candidate]) -> list[Claimed]:
     wanted = {identifier: candidate.message.attempts for identifier, candidate in candidates.items()}
-    taken = dependencies.bulk.claim_all(wanted)
-    return [(candidates[identifier], delivery) for identifier, delivery in taken.items()]
+    claimed = dependencies.bulk.claim_all(wanted)
+    return [(candidates[identifier], delivery) for identifier, delivery in claimed.items()]
 
 
-def side_by_side(threads: Executor, claimed: Sequence[Claimed]) -> Iterator[list[Made]]:
-    """Make these attempts; gives what is finished, within FLUSH_SECONDS.
+def attempt_concurrently(threads: Executor, claimed: Sequence[Claimed]) -> Iterator[list[Made]]:
+    """Make these attempts; yields those that have ended, every FLUSH_SECONDS.
 
-    Threads whose receivers answer at once only stand in each other's way: there is one to begin with, and twice as
-    many each time that those at work are found waiting.
+    Threads slow each other down if all receivers respond at once. So it starts with one thread, and doubles the
+    number each time that the running ones are found to wait for their receivers.
     """
-    waiting, made, over = deque(claimed), list[Made](), threading.Event()
+    rest, made, all_made = deque(claimed), list[Made](), threading.Event()
 
     def work() -> None:
         with suppress(IndexError):
             while True:
-                each = waiting.popleft()
-                made.append((each, outcome_of(each)))
+                each = rest.popleft()
+                made.append((each, attempt(each)))
                 if len(made) == len(claimed):
-                    over.set()
+                    all_made.set()
 
-    workers = seen = given = 0
+    workers = seen = yielded = 0
     flushed = time.monotonic()
-    while given < len(claimed):
-        if waiting and len(made) - seen <= workers:
-            more = min(workers or 1, len(waiting))
+    while yielded < len(claimed):
+        if rest and len(made) - seen <= workers:
+            more = min(workers or 1, len(rest))
             workers += more
             for _ in range(more):
                 threads.submit(work)
         seen = len(made)
-        over.wait(PATIENCE_SECONDS)
-        if over.is_set() or time.monotonic() - flushed > FLUSH_SECONDS:
-            finished, flushed = made[given:], time.monotonic()
-            given += len(finished)
-            yield finished
+        all_made.wait(THREAD_CHECK_SECONDS)
+        if all_made.is_set() or time.monotonic() - flushed > FLUSH_SECONDS:
+            ended, flushed = made[yielded:], time.monotonic()
+            yielded += len(ended)
+            yield ended
 
 
-def outcome_of(claimed: Claimed) -> Future[Attempt]:
+def attempt(claimed: Claimed) -> Future[Attempt]:
+    """An ended future with the attempt or the exception, which is raised when the attempt is recorded."""
     candidate, delivery = claimed
     future = Future[Attempt]()
     try:
         future.set_result(make_attempt(delivery, candidate.endpoint, candidate.destination, trigger="automatic"))
-    except BaseException as error:  # raised where the attempt is written down
+    except BaseException as error:
         future.set_exception(error)
     return future
 
 
-def write_down(made: Sequence[Made], failures: Failures, conclude: Conclude) -> None:
-    """In one batch; if that fails, one by one, so that no attempt goes unrecorded for another's sake."""
+def record_group(made: Sequence[Made], failures: Failures) -> None:
+    """In one batch. If that fails, each attempt is recorded singly."""
     recordings: list[tuple[Candidate, Recording]] = []
     for (candidate, delivery), future in made:
         with failures.of(candidate.record):
             attempt = future.result()
             recordings.append((candidate, Recording(delivery, attempt, next_wait(delivery, attempt))))
-    written = recorded([recording for _, recording in recordings])
-    for (candidate, recording), known in zip(recordings, written, strict=True):
+    in_batch = record_all([recording for _, recording in recordings])
+    for (candidate, recording), known in zip(recordings, in_batch, strict=True):
         with failures.of(candidate.record):
-            done = known or record_alone(recording)
-            if done:
-                conclude(candidate, done, recording.attempt)
+            recorded = known or record_single(recording)
+            if recorded:
+                endpoint, destination = candidate.endpoint, candidate.destination
+                probe = candidate.message.probe
+                finish_attempt(recorded, recording.attempt, endpoint, destination, probe=probe)
 
 
-def recorded(recordings: Sequence[Recording]) -> Sequence[Delivery | None]:
-    """The deliveries as they are then; None where it is not known whether the attempt is written down."""
+def record_all(recordings: Sequence[Recording]) -> Sequence[Delivery | None]:
+    """The deliveries afterwards; all None if it is not known which of them have been written."""
     try:
         return dependencies.bulk.record_all(recordings)
     except Exception:
-        logger.exception("attempts could not be written down together")
+        logger.exception("attempts could not be recorded in a batch")
         return [None] * len(recordings)
 
 
-def record_alone(recording: Recording) -> Delivery | None:
-    done = dependencies.deliveries.record(recording.claimed, recording.attempt, wait=recording.wait)
-    if done is None:
+def record_single(recording: Recording) -> Delivery | None:
+    recorded = dependencies.deliveries.record(recording.claimed, recording.attempt, wait=recording.wait)
+    if recorded is None:
         logger.error("claim lost", delivery_id=recording.claimed.delivery_id)
-    return done
+    return recorded

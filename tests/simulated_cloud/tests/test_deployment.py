@@ -68,3 +68,9 @@ def test_a_reset_leaves_nothing(sample: Sample) -> None:
     assert sample.client("s3").list_objects_v2(Bucket=sample.bucket("Bucket"))["KeyCount"] == 0
     assert (len(sample.queue("Queue")), sample.executions.all()) == (0, [])
     assert sample.clock.time - EPOCH.timestamp() < 1
+
+
+def test_scripts_read_the_outputs_of_a_stack(sample: Sample) -> None:
+    """CloudFormation describes a stack with its outputs."""
+    (stack,) = sample.client("cloudformation").describe_stacks(StackName="SampleService")["Stacks"]
+    assert stack["Outputs"] == [{"OutputKey": "QueueUrl", "OutputValue": sample.queue("Queue").url}]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from core import models as core
 from core.jobs import Kind, job
+from core.jobs import models as jobs
 from core.jobs.kind import ENVELOPE
 from core.webhooks import models as hooks
 from kinds.document import models as documents
@@ -17,18 +17,20 @@ from kinds.registry import KINDS
 from recado import _api, models
 from recado.models import JobEvent, Record
 from rest.api import openapi
+from rest.api import upload_models as uploads
+from rest.api.live import LiveTicket
 from tests.unit.client.test_api import CALLS
 
 PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
-    (models.JobStatus, core.JobStatus),
-    (models.JobSummary, core.JobSummary),
-    (models.Job, core.JobAccepted),
-    (models.Progress, core.Progress),
-    (models.Failure, core.Failure),
-    (models.LiveTicket, core.LiveTicket),
-    (models.Upload, core.Upload),
-    (models.MultipartUpload, core.MultipartUpload),
-    (models.UploadPart, core.UploadPart),
+    (models.JobStatus, jobs.JobStatus),
+    (models.JobSummary, jobs.JobSummary),
+    (models.Job, jobs.JobAccepted),
+    (models.Progress, jobs.Progress),
+    (models.Failure, jobs.Failure),
+    (models.LiveTicket, LiveTicket),
+    (models.Upload, uploads.Upload),
+    (models.MultipartUpload, uploads.MultipartUpload),
+    (models.UploadPart, uploads.UploadPart),
     (models.Document, documents.DocumentView),
     (models.Hit, documents.SearchHit),
     (models.Webhook, hooks.WebhookWithSecret),
@@ -83,8 +85,8 @@ def test_bodies_are_accepted() -> None:
         accepting[line].model_validate(body)
     upload = {"filename": "a.md", "content_type": "text/plain; charset=utf-8", "size": 4}
     for options in ({}, {"parts": True}):
-        core.UploadRequest.model_validate(upload | options)
-    core.CompleteRequest.model_validate({"parts": [{"number": 1, "etag": '"e"'}]})
+        uploads.UploadRequest.model_validate(upload | options)
+    uploads.CompleteRequest.model_validate({"parts": [{"number": 1, "etag": '"e"'}]})
 
 
 def test_submissions_are_accepted() -> None:
@@ -92,7 +94,7 @@ def test_submissions_are_accepted() -> None:
     submitted = [body for _, _, line, body in CALLS if line == "POST /v1/jobs"]
     assert _api.DEFAULT_KIND in {body["kind"] for body in submitted}
     for body in submitted:
-        core.JobRequest.model_validate(body)
+        jobs.JobRequest.model_validate(body)
         if body["kind"] in KINDS:
             KINDS[body["kind"]].input.model_validate(body["input"])
 
@@ -112,7 +114,7 @@ def test_final_statuses_match_the_service() -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_the_subject_of_every_kind_is_found(kind: Kind) -> None:
     """The client finds the subject of each kind, and no other field in its place."""
-    fields = [name for name, field in core.JobView.model_fields.items() if field.annotation in (str, str | None)]
+    fields = [name for name, field in jobs.JobView.model_fields.items() if field.annotation in (str, str | None)]
     shown = dict.fromkeys(["job_id", "status", "stage", "kind", *fields], "x") | {"kind": kind.name}
     expected = None
     if kind.subject:

@@ -57,3 +57,17 @@ def test_the_documentation_lists_every_error() -> None:
     values = [*vars(models).values(), *vars(errors).values()]
     classes = {value.__name__ for value in values if inspect.isclass(value) and issubclass(value, Exception)}
     assert classes <= listed
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"title": "not found", "detail": "There is no such job."}, "404 not found: There is no such job."),
+        ({"type": "urn:recado:problem:not_found", "detail": "Gone."}, "404 urn:recado:problem:not_found: Gone."),
+        ({"title": "not found"}, "404 not found"),
+        ({}, "404 about:blank"),
+    ],
+)
+def test_the_message_of_an_api_error(facts: dict[str, str], message: str) -> None:
+    """It has the status, the title or else the type, and the detail if there is one."""
+    assert str(errors.ApiError(status=404, **facts)) == message  # type: ignore[arg-type]

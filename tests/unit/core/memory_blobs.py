@@ -1,4 +1,4 @@
-"""Objects in a dictionary, for tests that are about what is stored and not about S3."""
+"""Objects in memory, for tests that do not need S3."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.errors import SourceNotFound
 
 
 class MemoryBlobs(Blobs):
-    """Stands in for `Blobs`; `reads` keeps the keys that were read, in order."""
+    """A fake of `Blobs`. `reads`: the keys that were read, in order."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

@@ -1,3 +1,5 @@
+"""API keys (core.auth)."""
+
 from __future__ import annotations
 
 import hashlib
@@ -14,7 +16,7 @@ from tests.unit.examples import NOW, FakeClock
 
 
 class Table:
-    """Stands in for the keys table: `items` by id, and every read counted."""
+    """A fake of the keys table that counts reads."""
 
     def __init__(self) -> None:
         self.items: dict[str, dict[str, Any]] = {}
@@ -34,7 +36,7 @@ def store(dynamodb: Any, keys_table: str) -> KeyStore:
 
 
 def test_create_and_authenticate(store: KeyStore) -> None:
-    """The token that `create` returns is the key's, with its owner and scopes."""
+    """The token that `create` returns authenticates the key, with its owner and scopes."""
     token, key = store.create(owner="ana", scopes=("jobs:read",), note="laptop")
     assert store.authenticate(token) == key
     assert key == Key(
@@ -42,8 +44,8 @@ def test_create_and_authenticate(store: KeyStore) -> None:
     )
 
 
-def test_the_secret_is_not_kept(store: KeyStore, dynamodb: Any, keys_table: str) -> None:
-    """Only the secret's hash is in the table."""
+def test_secret_is_hashed(store: KeyStore, dynamodb: Any, keys_table: str) -> None:
+    """The table contains the hash of the secret only."""
     token, key = store.create(owner="ana")
     secret = token.rpartition("_")[2]
     (item,) = dynamodb.scan(TableName=keys_table)["Items"]
@@ -53,7 +55,7 @@ def test_the_secret_is_not_kept(store: KeyStore, dynamodb: Any, keys_table: str)
 
 
 def test_tokens_differ(store: KeyStore) -> None:
-    """No two keys share an id or a secret, and none opens for the other."""
+    """Two keys have different ids and secrets, which cannot be exchanged."""
     (one, _), (two, _) = store.create(owner="ana"), store.create(owner="ana")
     head, _, secret = one.rpartition("_")
     other_head, _, other_secret = two.rpartition("_")
@@ -63,21 +65,21 @@ def test_tokens_differ(store: KeyStore) -> None:
 
 
 @pytest.mark.parametrize("owner", ["", "Ana", "a_b", "a b", "a" * 65, "ana\n", "añа", "a/b", "a#b"])
-def test_bad_owner(store: KeyStore, owner: str) -> None:
-    """An owner that could break a table key or a path is refused."""
+def test_invalid_owner(store: KeyStore, owner: str) -> None:
+    """An owner with other characters is refused."""
     with pytest.raises(ValueError, match="owner"):
         store.create(owner=owner)
 
 
 @pytest.mark.parametrize("scopes", [(), ("jobs:read", "admin")])
-def test_bad_scopes(store: KeyStore, scopes: tuple[str, ...]) -> None:
-    """A key has at least one scope, and only those that exist."""
+def test_invalid_scopes(store: KeyStore, scopes: tuple[str, ...]) -> None:
+    """A key has at least one scope, and only existing ones."""
     with pytest.raises(ValueError, match="choose from jobs:read, jobs:write, search"):
         store.create(owner="ana", scopes=scopes)
 
 
 def test_revoke(store: KeyStore) -> None:
-    """A revoked key opens nothing, and the first time that it was revoked is the one that is kept."""
+    """A revoked key is refused, and the time of the first revocation is kept."""
     clock = FakeClock()
     store = KeyStore(store._client, store._table, clock=clock)
     token, key = store.create(owner="ana")
@@ -92,8 +94,8 @@ def test_revoke(store: KeyStore) -> None:
     assert revoked[key.key_id] == events.timestamp(NOW + 60)
 
 
-def test_revoke_nothing(store: KeyStore) -> None:
-    """Revoking an id that does not exist says so, and makes no key of it."""
+def test_revoke_unknown_key(store: KeyStore) -> None:
+    """Revoking an unknown id returns False and creates no key."""
     assert not store.revoke("0" * 16)
     assert list(store.list()) == []
 
@@ -119,8 +121,8 @@ PATHS = {
 
 
 @pytest.mark.parametrize("token", PATHS.values(), ids=PATHS.keys())
-def test_every_path_costs_the_same(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Right, wrong, revoked, unknown or malformed: one read and one comparison of two hashes."""
+def test_constant_cost(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token, valid or not, takes one read and one comparison of hashes."""
     compared = []
 
     def compare(a: str, b: str) -> bool:
@@ -139,20 +141,20 @@ def test_every_path_costs_the_same(token: str, monkeypatch: pytest.MonkeyPatch) 
 
 @settings(max_examples=50)
 @given(st.text() | st.from_regex(r"rk_[a-z0-9]{16}_[a-f0-9]{64}", fullmatch=True))
-def test_no_other_token_opens(token: str) -> None:
-    """Nothing but the token itself is accepted."""
+def test_other_tokens(token: str) -> None:
+    """Only the token itself is accepted."""
     assert KeyStore(TABLE, "keys").authenticate(token) is None or token == TOKEN
 
 
 @given(st.text(max_size=70))
-def test_owners_fit_keys_and_paths(owner: str) -> None:
-    """An owner holds nothing that separates parts of a table key or of an object's key."""
+def test_characters_of_owners(owner: str) -> None:
+    """An owner contains no separator of table keys or object keys."""
     if OWNER.fullmatch(owner):
         assert not set(owner) & set("#/_. %\n")
 
 
 def test_list(store: KeyStore) -> None:
-    """Every key is listed, without a trace of its secret."""
+    """All keys are listed, without their secrets."""
     token, key = store.create(owner="ana", note="one")
     _, other = store.create(owner="ben", scopes=SCOPES[:1])
     listed = sorted(store.list(), key=lambda k: k.owner)

@@ -1,4 +1,4 @@
-"""core.dependencies: parts that are made on first use"""
+"""Parts that are made at their first use (core.dependencies)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Kitchen(Parts):
         return self.oven, "cake"
 
 
-def test_made_when_first_used() -> None:
-    """A part that nobody uses is not made."""
+def test_unused_parts() -> None:
+    """A part that is not used is not made."""
     kitchen = Kitchen()
     assert kitchen.made == []
     assert kitchen.oven is kitchen.oven
@@ -41,8 +41,8 @@ def test_parts_use_parts() -> None:
     assert kitchen.made == ["cake", "oven"]
 
 
-def test_one_thread_makes_it() -> None:
-    """Threads that ask at once get one and the same: making a boto3 client is not thread-safe."""
+def test_threads() -> None:
+    """Concurrent threads get the same part: making a boto3 client is not thread-safe."""
     kitchen, start = Kitchen(), threading.Barrier(8)
 
     def use() -> int:
@@ -54,8 +54,8 @@ def test_one_thread_makes_it() -> None:
     assert kitchen.made == ["oven"]
 
 
-def test_forgotten() -> None:
-    """After cache_clear every part is made anew."""
+def test_cache_clear() -> None:
+    """After cache_clear every part is made again."""
     kitchen = Kitchen()
     former = kitchen.oven
     kitchen.cache_clear()

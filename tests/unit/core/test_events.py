@@ -1,6 +1,9 @@
+"""Events (core.events)."""
+
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -23,15 +26,15 @@ values = st.recursive(
 
 
 @given(st.dictionaries(any_text, values, max_size=4))
-def test_encoding_loses_nothing(payload: dict[str, object]) -> None:
-    """Whatever a payload holds comes back from its bytes, and all of them are printable ASCII."""
+def test_encode(payload: dict[str, object]) -> None:
+    """A payload is decoded as it was encoded, and the bytes are printable ASCII."""
     body = events.encode(payload)
     assert json.loads(body) == payload
     assert all(" " <= character <= "~" for character in body)
 
 
-def test_golden_payload() -> None:
-    """The bytes of a payload: order kept, no spaces, floats as Python writes them, the rest escaped."""
+def test_bytes_of_a_payload() -> None:
+    """The encoding keeps the order, has no spaces, and escapes other characters."""
     payload = {
         "event": "document.indexed",
         "score": 0.1,
@@ -52,15 +55,15 @@ def test_golden_payload() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_no_json_for_it(value: float) -> None:
-    """A number that JSON does not know is refused rather than sent to who cannot read it."""
+def test_invalid_numbers(value: float) -> None:
+    """Numbers that JSON does not have are refused."""
     with pytest.raises(ValueError, match="not JSON compliant"):
         events.encode({"score": value})
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2900, 1, 1)))  # noqa: DTZ001 any moment
 def test_timestamp(moment: datetime) -> None:
-    """A timestamp is RFC 3339 in UTC with three decimals, and reads back to the millisecond."""
+    """A timestamp is RFC 3339 in UTC with milliseconds."""
     seconds = moment.replace(tzinfo=UTC).timestamp()
     text = events.timestamp(seconds)
     assert len(text) == len("2026-11-29T14:33:00.123Z")
@@ -70,15 +73,15 @@ def test_timestamp(moment: datetime) -> None:
 
 @given(st.tuples(st.floats(0, 4e9), st.floats(0, 4e9)))
 def test_timestamps_compare_as_text(moments: tuple[float, float]) -> None:
-    """Deadlines are compared in the index as text, so a later time is never a smaller text."""
+    """A later timestamp is never a smaller string: the index compares strings."""
     earlier, later = sorted(moments)
     assert events.timestamp(earlier) <= events.timestamp(later)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_failures(kind: Kind) -> None:
-    """Of all that jobs log, people are alerted of failures alone."""
-    assert [name for name in kind.names if events.is_failure(name)] == [f"{kind.name}.failed"]
+    """Of the events of jobs, only failures go to the alerts topic."""
+    assert [name for name in kind.event_names if events.is_failure(name)] == [f"{kind.name}.failed"]
 
 
 @pytest.mark.parametrize(
@@ -93,22 +96,22 @@ def test_failures(kind: Kind) -> None:
         (None, None, False, None),
     ],
 )
-def test_ends(lifecycle: str | None, status: str | None, is_last: bool, final_status: str | None) -> None:
-    """An event ends its job by what it says of its lifecycle, whatever it is called; an owner's ends nothing."""
+def test_last_event(lifecycle: str | None, status: str | None, is_last: bool, final_status: str | None) -> None:
+    """An event ends its job by its lifecycle, whatever its name is. Events of owners end no job."""
     subject = event(name="anything.done", lifecycle=lifecycle, status=status)
     assert (subject.is_last, subject.final_status) == (is_last, final_status)
 
 
-def test_of_a_row() -> None:
-    """An event is read from its row as it was written, its number as an integer."""
+def test_of_item() -> None:
+    """An event is read from its item, with its sequence as an integer."""
     subject = event(sequence=7)
-    row = {name: getattr(subject, name) for name in Event.__slots__}
+    row = asdict(subject)
     assert Event.of({**row, "sequence": Decimal(7), "pk": "JOB#1", "expires_at": Decimal(9)}) == subject
     assert type(Event.of(row).sequence) is int
 
 
 def test_owner_events() -> None:
-    """An owner's two events are no job's, and of a disabled endpoint people are alerted."""
+    """The events of owners belong to no job. `endpoint.disabled` goes to the alerts topic."""
     assert events.OWNER_EVENTS == ("endpoint.disabled", "ping")
     assert events.OWNER_KIND not in KINDS
     assert [name for name in events.OWNER_EVENTS if events.is_failure(name)] == ["endpoint.disabled"]

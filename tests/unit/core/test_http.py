@@ -1,3 +1,5 @@
+"""HTTP requests, responses and errors (core.http)."""
+
 from __future__ import annotations
 
 import json
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, model_validator
 
 from core import errors, http
-from core.http import answer, caller, resolver, root_url
+from core.http import caller, json_response, resolver, root_url
 from tests.unit.http_calls import Answer, call, problem
 
 router = Router()
@@ -30,7 +32,7 @@ class Letter(BaseModel):
 @router.post("/letters")
 def write(letter: Letter) -> Response[Letter]:
     caller(router, "jobs:write")
-    return answer(letter.model_dump(), status=201, headers={"Location": root_url(router)})
+    return json_response(letter.model_dump(), status=201, headers={"Location": root_url(router)})
 
 
 @router.get("/trouble")
@@ -55,8 +57,8 @@ def failing(error: Exception) -> Answer:
     return ask("GET", "/trouble")
 
 
-def test_answer() -> None:
-    """An answer is JSON of the route's model, and no cache keeps it."""
+def test_json_response() -> None:
+    """A response is JSON of the route's model, and is not cached."""
     made = ask("POST", "/letters", {"to": "año 👩‍🚀"})
     assert (made.status, made.json) == (201, {"to": "año 👩‍🚀", "pages": 1, "lines": []})
     assert made.headers["content-type"] == "application/json"
@@ -68,7 +70,7 @@ def test_answer() -> None:
 
 
 class Card(BaseModel):
-    """Some of its fields are named as the models are."""
+    """Some fields have the names of models."""
 
     form: Literal["card"]
     card: int = 0
@@ -91,12 +93,12 @@ posted = Router()
 
 @posted.post("/post")
 def post(thing: Annotated[Card | Parcel, Body(discriminator="form")]) -> Response[dict[str, str]]:
-    return answer({"form": thing.form}, status=201)
+    return json_response({"form": thing.form}, status=201)
 
 
 @posted.post("/cards")
 def send_card(card: Card) -> Response[dict[str, str]]:
-    return answer({"form": card.form}, status=201)
+    return json_response({"form": card.form}, status=201)
 
 
 POST = resolver("", posted, tags={"/post": ("card", "parcel")})
@@ -119,22 +121,22 @@ POST = resolver("", posted, tags={"/post": ("card", "parcel")})
     ],
     ids=repr,
 )
-def test_a_field_of_one_of_several_models(body: Any, field: str) -> None:
-    """A field is named as the caller wrote it, without the model that it was read by."""
+def test_field_of_a_union(body: Any, field: str) -> None:
+    """The error names the field as the caller wrote it, without the model."""
     refused = problem(call(POST.resolve, "POST", "/post", body), 422, "invalid_request")
     assert refused["field"] == field
     assert refused["detail"].startswith(f"{field}: ")
 
 
 @pytest.mark.parametrize("form", [{}, {"form": "letter"}, {"form": 1}], ids=repr)
-def test_no_such_model(form: dict[str, Any]) -> None:
-    """Where the body does not say which it is, the answer lists which there are."""
+def test_unknown_discriminator(form: dict[str, Any]) -> None:
+    """The error lists the values of the discriminator."""
     refused = problem(call(POST.resolve, "POST", "/post", form), 422, "invalid_request")
     assert refused["detail"] == "form: choose from card, parcel"
 
 
-def test_other_paths_are_not_meant() -> None:
-    """Where a body is of one model, a field that is named as another path's models are is named whole."""
+def test_field_with_a_models_name() -> None:
+    """On other paths, fields with names of models are named in full."""
     for body, field in (({"form": "card", "card": "x"}, "card"), ({"form": "parcel"}, "form")):
         refused = problem(call(POST.resolve, "POST", "/cards", body), 422, "invalid_request")
         assert refused["field"] == field
@@ -154,15 +156,15 @@ def test_other_paths_are_not_meant() -> None:
     ],
 )
 def test_request_errors(error: type[errors.RequestError], status: int) -> None:
-    """An error that is meant for the caller has its status, its stable type, its words and its field."""
+    """A RequestError has its status, type, message and field in the response."""
     document = problem(failing(error("Do this instead.", field="input.text")), status, error.code)
     assert (document["detail"], document["field"]) == ("Do this instead.", "input.text")
     assert "field" not in problem(failing(error("Do this.")), status, error.code)
 
 
 @pytest.mark.parametrize("error", [errors.Throttled, errors.Contended, errors.Unavailable])
-def test_busy(error: type[errors.Retryable]) -> None:
-    """What may pass by itself is a 503 that says when to come back."""
+def test_retryable(error: type[errors.Retryable]) -> None:
+    """A Retryable error is a 503 with Retry-After."""
     busy = failing(error("The model is busy."))
     assert problem(busy, 503, error.code)["detail"].startswith("The model is busy.")
     assert busy.headers["retry-after"] == "1"
@@ -191,14 +193,14 @@ def test_busy(error: type[errors.Retryable]) -> None:
         ('{"to": "x", "pages": 1e999}', "pages"),
     ],
 )
-def test_wrong_bodies(body: Any, field: str) -> None:
-    """Whatever is sent as a body, what is wrong with it is named and never a server's fault."""
+def test_invalid_bodies(body: Any, field: str) -> None:
+    """The error for an invalid body names what is wrong, and is never a 5xx."""
     assert problem(ask("POST", "/letters", body), 422, "invalid_request")["field"] == field
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
 def test_any_body(body: str) -> None:
-    """No text that is sent as a body makes the server fail."""
+    """No text as a body causes a 5xx."""
     assert ask("POST", "/letters", body).status in (201, 422)
 
 
@@ -217,12 +219,12 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_any_json(value: Any) -> None:
-    """No JSON value makes the server fail."""
+    """No JSON value as a body causes a 5xx."""
     assert ask("POST", "/letters", value if not isinstance(value, str) else json.dumps(value)).status in (201, 422)
 
 
-def test_deep_nesting_that_python_can_read() -> None:
-    """A body as deeply nested as Python just reads is refused like any other."""
+def test_deep_nesting() -> None:
+    """A body that is just not too deep for Python is refused as any other."""
     for depth in (100, 500, 900, 990):
         body = '{"to": "x", "lines": ' + "[" * depth + "]" * depth + "}"
         assert problem(ask("POST", "/letters", body), 422, "invalid_request")["field"]
@@ -230,7 +232,7 @@ def test_deep_nesting_that_python_can_read() -> None:
 
 @pytest.mark.parametrize("text", ["my secret text", "\ud800"])
 def test_values_are_not_repeated(text: str) -> None:
-    """A refusal names the field and not what was in it."""
+    """The error names the field and does not contain its value."""
     refused = ask("POST", "/letters", {"to": "x", "pages": text})
     assert problem(refused, 422, "invalid_request")["field"] == "pages"
     assert "secret" not in refused.body
@@ -238,7 +240,7 @@ def test_values_are_not_repeated(text: str) -> None:
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "x"])
 def test_other_media_types(media_type: str) -> None:
-    """A body that does not say it is JSON is a 415 that says what to send; curl's default is such a one."""
+    """A body that is not JSON, as curl's default, is a 415 that says what to send."""
     refused = ask("POST", "/letters", {"to": "x"}, headers={"Content-Type": media_type})
     document = problem(refused, 415, "unsupported_media_type")
     assert "Content-Type: application/json" in document["detail"]
@@ -248,13 +250,13 @@ def test_other_media_types(media_type: str) -> None:
     "media_type", ["application/json", "application/json; charset=utf-8", "application/json;x=y"]
 )
 def test_json_media_types(media_type: str) -> None:
-    """JSON with or without parameters is read, and so is a body that says nothing of itself."""
+    """JSON is accepted with parameters, and without a Content-Type."""
     assert ask("POST", "/letters", {"to": "x"}, headers={"content-type": media_type}).status == 201
     assert ask("POST", "/letters", {"to": "x"}).status == 201
 
 
 def test_no_route() -> None:
-    """A path or a method that does not exist is a problem document too."""
+    """An unknown path or method is a problem document."""
     problem(ask("GET", "/nothing"), 404, "not_found")
     problem(ask("DELETE", "/letters"), 404, "not_found")
 
@@ -274,17 +276,17 @@ def test_no_route() -> None:
         AssertionError("secret"),
     ],
 )
-def test_no_inside_leaves(error: Exception, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """An error that nobody expected is a 500 without a word of its own, and is logged with its class."""
+def test_internal_error(error: Exception, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """An unexpected error is a 500 without its message, and is logged with its class."""
     failed = failing(error)
     document = problem(failed, 500, "internal")
-    assert document["detail"] == "Something failed on our side. Try again."
+    assert document["detail"] == "An internal error occurred. Try again."
     assert not any(word in failed.body for word in ("secret", "Traceback", type(error).__name__, ".py"))
     assert [line["error_type"] for line in logged() if line["level"] == "ERROR"] == [type(error).__name__]
 
 
-def test_the_next_request_is_answered() -> None:
-    """A failure leaves nothing behind in the warm function."""
+def test_request_after_an_error() -> None:
+    """After an error the function handles the next request."""
     failing(ValueError("x"))
     assert ask("POST", "/letters", {"to": "x"}).status == 201
 
@@ -294,13 +296,13 @@ def test_the_next_request_is_answered() -> None:
 
 @pytest.mark.parametrize("scopes", ["", "search", "jobs:write search", "jobs:reader", "jobs:read,search"])
 def test_missing_scope(scopes: str) -> None:
-    """A key without the scope is refused with a word for whom to ask, whatever else it may do."""
+    """A key without the scope is refused, and the message says whom to ask."""
     document = problem(ask("GET", "/whoami", scopes=scopes), 403, "forbidden")
     assert "jobs:read" in document["detail"]
 
 
 def test_caller() -> None:
-    """The owner is whom the authorizer names; where there was none, nobody may do anything."""
+    """The owner is the authorizer's; without an authorizer every request is refused."""
     assert ask("GET", "/whoami", owner="ben").json["owner"] == "ben"
     problem(ask("GET", "/whoami", owner=None), 403, "forbidden")
 
@@ -313,13 +315,13 @@ def test_caller() -> None:
         ({"Host": "127.0.0.1:4566", "X-Forwarded-Proto": "http"}, "http://127.0.0.1:4566/v1"),
     ],
 )
-def test_root(headers: dict[str, str], root: str) -> None:
-    """The API stands where the caller addressed it: the same host and scheme, with the stage."""
+def test_root_url(headers: dict[str, str], root: str) -> None:
+    """The root is the caller's scheme and host, with the stage."""
     assert ask("GET", "/whoami", headers=headers).json["root"] == root
 
 
 def test_root_without_host() -> None:
-    """Without a Host header it is the gateway's own domain."""
+    """Without a Host header the root has the domain of API Gateway."""
     made: dict[str, Any] = {}
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -334,7 +336,7 @@ def test_root_without_host() -> None:
 
 
 def test_no_origins() -> None:
-    """Unless origins are configured, no page of another origin is let in."""
+    """Without configured origins, pages of other origins are not allowed."""
     headers = ask("POST", "/letters", {"to": "x"}, headers={"Origin": "https://evil.example.com"}).headers
     assert not [name for name in headers if name.startswith("access-control")]
 
@@ -345,7 +347,7 @@ def test_no_origins() -> None:
     [("https://a.example.com", True), ("https://b.example.com", True), ("https://evil.example.com", False)],
 )
 def test_configured_origins(path: str, origin: str, *, allowed: bool) -> None:
-    """Pages of the configured origins may read answers and problems alike; others may not."""
+    """Pages of configured origins can read responses and errors; others cannot."""
     app = http.resolver("https://a.example.com,https://b.example.com", router)
     raised.append(ValueError("x"))
     headers = call(app.resolve, "GET", path, headers={"Origin": origin}).headers

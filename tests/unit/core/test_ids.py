@@ -1,3 +1,5 @@
+"""Ids (core.ids)."""
+
 from __future__ import annotations
 
 import time
@@ -13,7 +15,7 @@ from core import ids
 
 @given(st.from_regex(r"[a-z]{3,4}", fullmatch=True))
 def test_new(prefix: str) -> None:
-    """A new id has its prefix and a ULID, no dot, and is recognised under that prefix alone."""
+    """A new id has its prefix, a ULID and no dot, and is an id with this prefix only."""
     made = ids.new(prefix)
     assert made.startswith(f"{prefix}_")
     assert "." not in made
@@ -23,14 +25,14 @@ def test_new(prefix: str) -> None:
 
 
 def test_distinct() -> None:
-    """Ids made in the same millisecond differ."""
+    """Ids of the same millisecond differ."""
     with time_machine.travel(1_796_000_000, tick=False):
         assert len({ids.new("job") for _ in range(1000)}) == 1000
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=2, max_size=5, unique=True))
 def test_sortable(milliseconds: list[int]) -> None:
-    """Ids sort as text in the order of the milliseconds in which they were made."""
+    """Ids sort as strings by time in milliseconds."""
     made = []
     for moment in sorted(milliseconds):
         with time_machine.travel(moment / 1000, tick=False):
@@ -56,7 +58,7 @@ def test_sortable(milliseconds: list[int]) -> None:
     ],
 )
 def test_not_an_id(text: str) -> None:
-    """What lacks the prefix, has other letters or another length is no id."""
+    """Strings with another prefix, other characters or another length are not ids."""
     assert not ids.is_id("job", text)
 
 
@@ -74,8 +76,8 @@ def test_floor(milliseconds: int, gap: int) -> None:
             assert (made >= floor) == later
 
 
-def test_floor_changes_nothing() -> None:
-    """Asking for a floor gives no other id away, and disturbs none that are made."""
+def test_floor_has_no_side_effect() -> None:
+    """Making a floor does not affect new ids."""
     with time_machine.travel(1_796_000_000, tick=False):
         first = ids.new("job")
         floor = ids.floor("job", 1_700_000_000)

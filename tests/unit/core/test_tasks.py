@@ -1,4 +1,4 @@
-"""core.tasks: the Task of a state machine that does one stage of a job"""
+"""Tasks of state machines (core.tasks)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Context:
 
 
 class Bench:
-    """A queued job of two stages, and a state machine's Task for the first of them."""
+    """A queued job with two stages, and a Task for the first of them."""
 
     def __init__(self) -> None:
         self.table, self.blobs, self.clock = MemoryTable(), MemoryBlobs(), FakeClock()
@@ -51,14 +51,14 @@ class Bench:
 
     @property
     def log(self) -> list[str]:
-        return [event.name.removeprefix("echo.") for event in self.store.events(self.job_id)]
+        return [event.name.removeprefix("echo.") for event in self.store.log.read(self.job_id)]
 
     def do(self, work: Work, *, stage: str = "hear", execution: str = EXECUTION) -> dict[str, Any]:
         event = {"job_id": self.job_id, "execution": execution}
         return task(self.kind, stage, work)(event, Context())
 
     def file(self, name: str = "x") -> str:
-        """An intermediate file of the job."""
+        """Writes an intermediate file of the job."""
         key = f"work/{self.job_id}/{name}"
         self.blobs.put(key, b"x")
         return key
@@ -80,8 +80,8 @@ def never(attempt: Attempt) -> Mapping[str, Any]:
 # ── beginning ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_stage_is_begun(bench: Bench) -> None:
-    """The job is in its stage, and the execution's, before its work is done; what comes of that is handed on."""
+def test_stage(bench: Bench) -> None:
+    """The Task begins the stage, does the work and returns the result."""
     seen: list[Attempt] = []
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
@@ -98,23 +98,23 @@ def test_a_stage_is_begun(bench: Bench) -> None:
     assert bench.log == ["requested", "started"]
 
 
-def test_a_stage_that_is_tried_again(bench: Bench) -> None:
-    """What the state machine retries is another attempt at the stage, and is logged as such."""
+def test_retry(bench: Bench) -> None:
+    """A Task that the state machine retries is another attempt at the stage, and is logged."""
     bench.do(lambda attempt: {})
     assert bench.do(lambda attempt: {"attempt": attempt.job.attempts}) == {"attempt": 2}
     assert bench.log == ["requested", "started", "retried"]
 
 
-def test_the_next_stage(bench: Bench) -> None:
-    """A later stage of the same execution counts its attempts anew, without an event."""
+def test_next_stage(bench: Bench) -> None:
+    """A later stage counts its attempts from one, without an event."""
     bench.do(lambda attempt: {})
     assert bench.do(lambda attempt: {"stage": attempt.job.stage}, stage="say") == {"stage": "say"}
     assert (bench.job.stage, bench.job.attempts) == ("say", 1)
     assert bench.log == ["requested", "started"]
 
 
-def test_a_stage_that_is_over(bench: Bench) -> None:
-    """A stage whose answer was lost is done again, and the job stays where it is."""
+def test_lost_response(bench: Bench) -> None:
+    """A stage whose response was lost is done again, and the job does not change."""
     bench.do(lambda attempt: {})
     bench.do(lambda attempt: {}, stage="say")
     before = bench.job
@@ -123,8 +123,8 @@ def test_a_stage_that_is_over(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("change", [cancel, fail(code="x", message="y")], ids=["canceled", "failed"])
-def test_a_job_that_has_ended(bench: Bench, change: Any) -> None:
-    """Nothing is done for a job that has ended."""
+def test_ended_job(bench: Bench, change: Any) -> None:
+    """No work is done for a job that has ended."""
     ended = bench.store.apply(bench.job_id, change)
     with pytest.raises(JobClosed, match=f"the job is {ended.status}"):
         bench.do(never)
@@ -132,7 +132,7 @@ def test_a_job_that_has_ended(bench: Bench, change: Any) -> None:
 
 
 def test_another_execution(bench: Bench) -> None:
-    """Nothing is done for an execution that does not hold the job."""
+    """No work is done for an execution that does not hold the job."""
     bench.store.apply(bench.job_id, begin(bench.kind, stage="hear", lease="other"))
     with pytest.raises(JobClosed, match="another execution holds the job"):
         bench.do(never)
@@ -146,15 +146,15 @@ def of_size(size: int) -> dict[str, str]:
     return {"said": "x" * (size - len('{"said":""}'))}
 
 
-def test_the_largest_that_is_handed_on(bench: Bench) -> None:
-    """A result up to the limit goes through the state machine, and is stored nowhere."""
+def test_result_at_limit(bench: Bench) -> None:
+    """A result up to the limit is returned and not stored."""
     result = of_size(MAX_RESULT_BYTES)
     assert bench.do(lambda attempt: result) == result
     assert bench.blobs.objects == {}
 
 
-def test_a_result_that_is_too_large_for_a_state(bench: Bench) -> None:
-    """One byte more, and the result is stored: only its key is handed on, and leads to the same result."""
+def test_large_result(bench: Bench) -> None:
+    """A larger result is stored, and its key is returned."""
     result = of_size(MAX_RESULT_BYTES + 1)
     handed_on = bench.do(lambda attempt: result)
     assert handed_on == {"result_key": f"results/ana/{bench.job_id}/result.json"}
@@ -164,15 +164,15 @@ def test_a_result_that_is_too_large_for_a_state(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "result", [{}, {"words": 3}, {"result_key": "x", "words": 3}, {"words": {"result_key": "x"}}], ids=json.dumps
 )
-def test_a_result_as_it_was_handed_on(result: dict[str, Any]) -> None:
-    """What was small is what it is, and nothing is read for it."""
+def test_small_result(result: dict[str, Any]) -> None:
+    """A small result is not read from S3."""
     blobs = MemoryBlobs()
     assert result_of(blobs, result) == result
     assert blobs.reads == []
 
 
-def test_a_result_is_a_mapping_of_its_own(bench: Bench) -> None:
-    """What is handed on is no live view of what the work holds."""
+def test_result_is_a_copy(bench: Bench) -> None:
+    """The returned result is a copy."""
     mine: dict[str, Any] = {"words": 3}
     handed_on = bench.do(lambda attempt: mine)
     mine["words"] = 4
@@ -182,8 +182,8 @@ def test_a_result_is_a_mapping_of_its_own(bench: Bench) -> None:
 # ── what work may do ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_step_is_logged_once(bench: Bench) -> None:
-    """A step is logged with its facts once, however often it is said, also by a later attempt."""
+def test_step(bench: Bench) -> None:
+    """A step is logged once, also over several attempts."""
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
         attempt.step("heard", words=3)
@@ -198,12 +198,12 @@ def test_a_step_is_logged_once(bench: Bench) -> None:
     bench.do(work)
     bench.do(work)
     assert bench.log == ["requested", "started", "heard", "retried"]
-    assert bench.store.events(bench.job_id)[2].payload["words"] == 3
+    assert bench.store.log.read(bench.job_id)[2].payload["words"] == 3
     assert (bench.job.stage, bench.job.attempts) == ("hear", 2)
 
 
-def test_how_far_it_is(bench: Bench) -> None:
-    """Progress is seen beside the job at once, and in its log at most every five seconds."""
+def test_progress(bench: Bench) -> None:
+    """Progress is stored at once, and logged at most every five seconds."""
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
         for done in range(40):
@@ -225,8 +225,8 @@ def test_how_far_it_is(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "change", [cancel, fail(code="deadline_exceeded", message="y")], ids=["canceled", "failed"]
 )
-def test_ended_while_it_was_done(bench: Bench, change: Any, result: dict[str, Any]) -> None:
-    """What was written for a job that ended meanwhile is removed again, and nothing is kept."""
+def test_end_during_work(bench: Bench, change: Any, result: dict[str, Any]) -> None:
+    """Files of a job that ended meanwhile are deleted, and no result is returned."""
     other = bench.blobs.put("work/job_other/x", b"x")
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
@@ -242,8 +242,8 @@ def test_ended_while_it_was_done(bench: Bench, change: Any, result: dict[str, An
 
 
 @pytest.mark.parametrize("how", ["step", "failure", "crash"])
-def test_ended_and_found_out_in_the_middle(bench: Bench, how: str) -> None:
-    """Also where the work does not return: a step that is refused, or an error after the job has ended."""
+def test_end_and_error_during_work(bench: Bench, how: str) -> None:
+    """Files are also deleted if the work raises an error after the job's end."""
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
         bench.store.apply(bench.job_id, cancel)
@@ -257,8 +257,8 @@ def test_ended_and_found_out_in_the_middle(bench: Bench, how: str) -> None:
     assert bench.blobs.objects == {}
 
 
-def test_a_step_of_a_job_that_was_canceled(bench: Bench) -> None:
-    """Work hears from its next step that nobody wants it any more."""
+def test_step_after_cancel(bench: Bench) -> None:
+    """A step of a canceled job raises JobClosed."""
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
         bench.store.apply(bench.job_id, cancel)
@@ -274,8 +274,8 @@ def test_a_step_of_a_job_that_was_canceled(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("error", [JobFailure("Nothing to hear."), ValueError("secret")])
-def test_errors_reach_the_state_machine(bench: Bench, error: Exception) -> None:
-    """An error is raised under its own name, by which the state machine knows it; the job stays open for it."""
+def test_errors(bench: Bench, error: Exception) -> None:
+    """An error is raised with its own class, which the state machine handles, and the job stays open."""
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
         bench.file()
@@ -288,8 +288,8 @@ def test_errors_reach_the_state_machine(bench: Bench, error: Exception) -> None:
 
 
 @pytest.mark.parametrize(("code", "raised"), [("ThrottlingException", Unavailable), ("AccessDenied", ClientError)])
-def test_trouble_with_aws(bench: Bench, code: str, raised: type[Exception]) -> None:
-    """What may pass by itself is raised under the one name that state machines retry."""
+def test_transient_errors(bench: Bench, code: str, raised: type[Exception]) -> None:
+    """Transient errors of AWS are raised as Unavailable."""
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
         raise ClientError({"Error": {"Code": code}}, "GetObject")
@@ -298,10 +298,8 @@ def test_trouble_with_aws(bench: Bench, code: str, raised: type[Exception]) -> N
         bench.do(work)
 
 
-def test_what_a_task_finds_in_its_environment(
-    environment: dict[str, str], dynamodb: Any, jobs_table: str, blobs: Any
-) -> None:
-    """A Task needs the table and the bucket by name, and nothing else."""
+def test_settings(environment: dict[str, str], dynamodb: Any, jobs_table: str, blobs: Any) -> None:
+    """A Task needs the names of the table and of the bucket only."""
     store, found = dependencies.jobs, dependencies.blobs
     blobs.put("work/x", b"1")
     assert found.get("work/x") == b"1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -49,3 +50,9 @@ def test_failed_records_of_a_stream_fail_the_batch(monkeypatch: pytest.MonkeyPat
 def test_everything_else_passes(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], event: Any) -> None:
     """Queues report failures correctly by themselves, and an answer without failures is a success."""
     assert amended(monkeypatch, answer, event) is answer
+
+
+def test_the_function_that_holds_requests_exists() -> None:
+    """Its invocations take no turn, so its handler's name must be the one that is deployed."""
+    file = Path(__file__).parents[3] / "lambdas" / f"{launcher.HOLDS_REQUESTS.replace('.', '/')}.py"
+    assert file.is_file()

@@ -46,7 +46,7 @@ def sent(deployed: Deployment, topic: str = "doc-events") -> list[tuple[str, dic
 def test_a_jobs_whole_log_is_sent_again(ops: Ops, deployed: Deployment) -> None:
     """Every event in order, with the stored bytes and the attributes that filters look at."""
     failed = failed_job(deployed)
-    log = deployed.jobs.events(failed.job_id)
+    log = deployed.jobs.log.read(failed.job_id)
     told = [("submitted", "queued"), ("progress", "running"), ("ended", "failed")]
     assert ops("republish", "--job", failed.job_id) == Answer(0, "3 events published\n", "")
     common = {"kind": "document", "owner": "ana"}
@@ -70,7 +70,7 @@ def test_a_log_longer_than_a_page_is_sent_whole(
     monkeypatch.setattr(republish, "PAGE", 2)
     failed = failed_job(deployed)
     assert ops("republish", "--job", failed.job_id).out == "3 events published\n"
-    assert [body for body, _ in sent(deployed)] == [e.body for e in deployed.jobs.events(failed.job_id)]
+    assert [body for body, _ in sent(deployed)] == [e.body for e in deployed.jobs.log.read(failed.job_id)]
 
 
 def test_an_unknown_job_is_said_to_be_unknown(ops: Ops, deployed: Deployment) -> None:

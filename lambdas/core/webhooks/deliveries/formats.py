@@ -1,36 +1,35 @@
-"""What an event looks like to an endpoint.
+"""The formats in which an endpoint can get an event.
 
 - `recado`: the event as it was logged, byte for byte.
-- `thin`: which event and of what; the receiver asks the API for the rest.
+- `thin`: ids only; the receiver asks the API for the rest.
 - `cloudevents`: CloudEvents 1.0 in structured mode (https://github.com/cloudevents/spec, JSON format 1.0.2).
-- `slack`: one line, for Slack's incoming webhooks and for what takes the same form.
+- `slack`: one line of text, for Slack's incoming webhooks and services that take the same JSON.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
 from core import events
+from core.events import Event
 from core.jobs import Kind
 
 MAX_SLACK_CHARACTERS = 3000  # of a text object: https://docs.slack.dev/reference/block-kit/composition-objects
 
 _THIN = ("event", "event_id", "job_id", "sequence", "timestamp")
-# Slack's three control characters. A bare @here is text to Slack, but a mention to others that take its form.
+# Slack's three control characters. A bare @here is text to Slack, but a mention to others that take its JSON.
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@\u200b"}
 
 
-def render(format: str, body: str, *, owner: str, kind: Kind | None = None) -> str:
-    """What is sent to an endpoint of this format: JSON, all ASCII.
+def render(format: str, event: Event, *, kind: Kind | None = None) -> str:
+    """The body that an endpoint of this format gets: JSON, all ASCII.
 
-    `body` is the event's stored JSON, `owner` whose it is, `kind` that of its job, where it has one that is known.
-    KeyError for a format that is not in FORMATS.
+    `kind` is that of the event's job, if the registry has it. KeyError for a format that is not in FORMATS.
     """
-    draw = _DRAW[format]
-    return events.encode(draw(json.loads(body), owner, kind)) if draw else body
+    to_payload = _CONVERSIONS[format]
+    return events.encode(to_payload(event.payload, event.owner, kind)) if to_payload else event.body
 
 
 def content_type(format: str) -> str:
@@ -44,7 +43,7 @@ def _thin(payload: Mapping[str, Any], owner: str, kind: Kind | None) -> dict[str
 
 
 def _cloudevent(payload: Mapping[str, Any], owner: str, kind: Kind | None) -> dict[str, Any]:
-    """`source` and `id` together are unique, as the specification asks: event ids are so by themselves."""
+    """The specification asks that `source` and `id` together are unique. Event ids are unique by themselves."""
     subject = payload.get("job_id") or payload.get("endpoint_id")
     return {
         "specversion": "1.0",
@@ -59,21 +58,22 @@ def _cloudevent(payload: Mapping[str, Any], owner: str, kind: Kind | None) -> di
 
 
 def _slack(payload: Mapping[str, Any], owner: str, kind: Kind | None) -> dict[str, Any]:
-    """The line twice: `text` is for notifications, and the block is shown as it is, without markup."""
+    """The same line as `text`, which notifications show, and as a block, which is shown without markup."""
     line = _escaped(_one_line(" · ".join(_facts(payload, kind))))
-    shown = {"type": "plain_text", "text": line, "emoji": False}
-    return {"text": line, "blocks": [{"type": "section", "text": shown}]}
+    block = {"type": "plain_text", "text": line, "emoji": False}
+    return {"text": line, "blocks": [{"type": "section", "text": block}]}
 
 
 def _facts(payload: Mapping[str, Any], kind: Kind | None) -> Iterator[str]:
+    """The parts of the line for Slack: event, subject, error and counts."""
     yield payload["event"]
     names = (kind.subject if kind else None, "job_id", "endpoint_id")
     subjects = (payload.get(name) for name in names if name)
     yield from [subject for subject in subjects if subject and isinstance(subject, str)][:1]
     error = payload.get("error")
     if isinstance(error, dict):
-        said = (error.get(name) for name in ("code", "message"))
-        yield from filter(None, [": ".join(part for part in said if part and isinstance(part, str))])
+        texts = (error.get(name) for name in ("code", "message"))
+        yield from filter(None, [": ".join(text for text in texts if text and isinstance(text, str))])
     for name in kind.headline if kind else ():
         count = payload.get(name)
         if type(count) is int:
@@ -81,12 +81,12 @@ def _facts(payload: Mapping[str, Any], kind: Kind | None) -> Iterator[str]:
 
 
 def _one_line(text: str) -> str:
-    """Without line ends, and without what turns the direction of writing or shows nothing."""
+    """Without line ends, invisible characters, and characters that change the direction of writing."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def _escaped(line: str) -> str:
-    """Cut between characters, never inside an entity; counted in UTF-16, the longest way to count."""
+    """Cut between characters, never inside an entity. Lengths are in UTF-16, the longest way to count."""
     pieces = [_ESCAPES.get(char, char) for char in line]
     ends = list(accumulate(len(piece.encode("utf-16-le")) // 2 for piece in pieces))
     if ends[-1] <= MAX_SLACK_CHARACTERS:
@@ -95,10 +95,10 @@ def _escaped(line: str) -> str:
     return "".join(kept) + "…"
 
 
-_DRAW: dict[str, Callable[[Mapping[str, Any], str, Kind | None], dict[str, Any]] | None] = {
+_CONVERSIONS: dict[str, Callable[[Mapping[str, Any], str, Kind | None], dict[str, Any]] | None] = {
     "recado": None,
     "cloudevents": _cloudevent,
     "slack": _slack,
     "thin": _thin,
 }
-FORMATS = tuple(_DRAW)
+FORMATS = tuple(_CONVERSIONS)

@@ -1,6 +1,6 @@
-"""The webhooks queue: what is to be sent now. The deliveries table knows everything that a message says.
+"""The webhooks queue: messages that ask for attempts. All that a message says is also in the deliveries table.
 
-The group is the destination, so that a slow receiver keeps only its own deliveries waiting:
+The message group is the destination, so that a slow receiver delays only its own deliveries:
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues.html
 """
 
@@ -13,17 +13,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from core.errors import Unavailable
-from core.webhooks.deliveries.store import MAX_QUEUE_DELAY_SECONDS, Delivery
+from core.webhooks.deliveries.model import Delivery
 
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html
+MAX_QUEUE_DELAY_SECONDS = 900
 _BATCH = 10  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One attempt to be made: the one after `attempts`. `queued_at` is epoch seconds.
+    """A request for one attempt: number `attempts` + 1. `queued_at` is epoch seconds.
 
-    `manual`: somebody asked for it. `probe`: it may pass an open circuit. `follows`: the delivery that must have
-    ended first. `slot`: the epoch second that the rate limit reserved for it.
+    `manual`: a caller asked for it. `probe`: it is sent although the circuit is open. `follows`: the delivery that
+    must have ended before. `slot`: the epoch second that the rate limit has reserved for it.
     """
 
     delivery_id: str
@@ -39,7 +41,7 @@ class Message:
 
     @classmethod
     def of(cls, delivery: Delivery, **facts: Any) -> Message:
-        """A test of an endpoint (`single`) is always made as if by hand."""
+        """The attempt of a `single` delivery (a test of an endpoint) is always manual."""
         return cls(
             delivery_id=delivery.delivery_id,
             owner=delivery.owner,
@@ -52,12 +54,13 @@ class Message:
 
     @classmethod
     def parse(cls, body: str) -> Message:
+        """Raises ValueError or TypeError if the body is not a message."""
         return cls(**json.loads(body))
 
     @property
     def body(self) -> str:
-        said = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
-        return json.dumps(said)
+        fields = {name: value for name, value in asdict(self).items() if value is not None and value is not False}
+        return json.dumps(fields)
 
     @property
     def group(self) -> str:
@@ -65,13 +68,13 @@ class Message:
 
 
 class WebhooksQueue:
-    """Sends messages to the queue that the sender reads."""
+    """Sends, receives and deletes messages of the queue that the sender reads."""
 
     def __init__(self, client: Any, url: str) -> None:
         self._client, self._url = client, url
 
     def send(self, message: Message, *, delay: float = 0) -> None:
-        """`delay` in seconds: rounded up, as nothing is to come early, and cut to the longest that SQS knows."""
+        """`delay` in seconds: rounded up, so that nothing is sent early, and at most MAX_QUEUE_DELAY_SECONDS."""
         self._client.send_message(
             QueueUrl=self._url,
             MessageBody=message.body,
@@ -80,7 +83,7 @@ class WebhooksQueue:
         )
 
     def send_all(self, messages: Iterable[Message]) -> None:
-        """Ten at a time. Raises Unavailable where SQS took only a part: what is pending is sent again later."""
+        """In batches of ten. Raises Unavailable if SQS refused some; these deliveries are queued again later."""
         rest, refused = list(messages), 0
         while rest:
             refused += self._send_batch(rest[:_BATCH])
@@ -89,7 +92,7 @@ class WebhooksQueue:
             raise Unavailable(f"the queue refused {refused} messages")
 
     def _send_batch(self, messages: Sequence[Message]) -> int:
-        """How many were refused, which keeps none of the others back."""
+        """How many messages SQS refused. It accepts the others of the batch."""
         entries = [
             {"Id": str(number), "MessageBody": message.body, "MessageGroupId": message.group}
             for number, message in enumerate(messages)
@@ -98,7 +101,7 @@ class WebhooksQueue:
         return len(answer.get("Failed", []))
 
     def receive(self, count: int) -> list[dict[str, Any]]:
-        """Up to `count` messages that wait now, in the form of the records that Lambda hands over."""
+        """Up to `count` messages (at most 10), without waiting, in the form of the records that Lambda passes."""
         answer = self._client.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=count,
@@ -116,7 +119,7 @@ class WebhooksQueue:
         ]
 
     def delete(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Messages that are done. One that stays comes again, and finds that it is."""
+        """At most 10. A message that is not deleted is received again; its attempt is not made again."""
         if records:
             entries = [
                 {"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(records)

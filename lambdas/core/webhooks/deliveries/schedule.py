@@ -1,34 +1,24 @@
-"""When a delivery is tried again."""
+"""The times of attempts: the schedule, its jitter, and `Retry-After`."""
 
 from __future__ import annotations
 
-import calendar
 import math
 import random
-import re
+import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 
 JITTER = 0.2
 HONOURED = frozenset({429, 502, 503, 504})
-"""The statuses with which a receiver may ask for more time."""
+"""The statuses with which a receiver can delay the next attempt."""
 
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MONTH = rf"(?P<month>{'|'.join(_MONTHS)})"
-_TIME = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-_DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
-_LONG_DAY = "(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
-# IMF-fixdate, and the two obsolete forms that a recipient must accept too (RFC 9110, section 5.6.7).
-_DATES = tuple(
-    re.compile(form)
-    for form in (
-        rf"{_DAY}, (?P<day>[0-9]{{2}}) {_MONTH} (?P<year>[0-9]{{4}}) {_TIME} GMT",
-        rf"{_LONG_DAY}, (?P<day>[0-9]{{2}})-{_MONTH}-(?P<year>[0-9]{{2}}) {_TIME} GMT",
-        rf"{_DAY} {_MONTH} (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})",
-    )
-)
-_DIGITS = re.compile("[0-9]+")
-_MANY_DIGITS = 12  # of seconds are some 30,000 years, and int() refuses 5,000 digits
+_MANY_DIGITS = 12  # as seconds some 30,000 years; int() refuses 5,000 digits
+
+# RFC 9110, section 5.6.7: IMF-fixdate, and two obsolete forms that a recipient must accept.
+_IMF_FIXDATE = "%a, %d %b %Y %H:%M:%S GMT"
+_RFC_850 = "%A, %d-%b-%y %H:%M:%S GMT"
+_ASCTIME = "%a %b %d %H:%M:%S %Y"
 
 
 def next_wait(
@@ -40,11 +30,11 @@ def next_wait(
     now: float,
     spread: Callable[[float, float], float] = random.uniform,
 ) -> int | None:
-    """Seconds from now (epoch seconds) to the attempt after `tries` ones; None when the schedule is used up.
+    """Seconds from `now` (epoch seconds) to the attempt after `tries` ones; None if none is left.
 
-    The scheduled wait, spread by up to ±20 % in whole seconds (so not at all below 5 s): `spread` picks a number
-    between two. On 429, 502, 503 and 504, `retry_after` can draw that out to twice the scheduled wait at most;
-    what is no delay or date by RFC 9110, section 10.2.3, is ignored.
+    The scheduled wait with a jitter of up to ±20 % in whole seconds (so none below 5 s). `spread` picks a number
+    between two. With status 429, 502, 503 or 504, `retry_after` can extend the wait to at most twice the scheduled
+    one. A value that is not a delay or date (RFC 9110, section 10.2.3) is ignored.
     """
     if tries >= len(schedule):
         return None
@@ -53,46 +43,57 @@ def next_wait(
     wait = round(spread(scheduled - margin, scheduled + margin))
     if retry_after is None or status not in HONOURED:
         return wait
-    return max(wait, min(_asked(retry_after.strip(" \t"), now), 2 * scheduled))
+    return max(wait, min(_delay(retry_after.strip(" \t"), now), 2 * scheduled))
 
 
 def span(schedule: Sequence[int]) -> int:
-    """The most that all waits of a schedule can come to, in seconds: each drawn out to twice its length.
+    """The sum of all waits of a schedule, in seconds, if each is extended to twice its length.
 
-    It bounds the time from a delivery's creation to the moment its last attempt is due, whatever receivers
-    answer. Not in it: what the attempts themselves take, and what a delivery waits for its turn (queue, rate
-    limit, open circuit).
+    So the last attempt is due at most this long after a delivery's creation, whatever receivers answer. It does
+    not include the attempts, and delays by queue, rate limit, order and open circuit.
     """
     return 2 * sum(schedule)
 
 
-def _asked(text: str, now: float) -> int:
-    """The seconds that a Retry-After asks for; 0 if it is malformed, and below for a date that is past."""
-    if _DIGITS.fullmatch(text):
+def _delay(text: str, now: float) -> int:
+    """The seconds in a Retry-After; 0 if it is malformed, negative for a date in the past."""
+    if text.isascii() and text.isdigit():
         digits = text.lstrip("0")
         return 10**_MANY_DIGITS if len(digits) > _MANY_DIGITS else int(digits or 0)
-    moment = _epoch_seconds(text, now)
-    return 0 if moment is None else math.ceil(moment - now)
+    date = _http_date(text, now)
+    return 0 if date is None else math.ceil(date - now)
 
 
-def _epoch_seconds(text: str, now: float) -> int | None:
-    """The moment that an HTTP-date names, or None. That its day of the week is right is not checked."""
-    match = next(filter(None, (form.fullmatch(text) for form in _DATES)), None)
-    if not match:
-        return None
-    day, hour, minute, second = (int(match[name]) for name in ("day", "hour", "minute", "second"))
-    try:
-        date = datetime(_year(match["year"], now), _MONTHS.index(match["month"]) + 1, day)  # noqa: DTZ001 UTC
-        date = date.replace(hour=hour, minute=minute, second=min(second, 59) if second <= 60 else second)
-    except ValueError:
-        return None
-    return calendar.timegm(date.timetuple())
+def _http_date(text: str, now: float) -> float | None:
+    """An HTTP-date in epoch seconds; None if it is malformed. The day of the week can be a wrong one."""
+    for form in (_IMF_FIXDATE, _RFC_850, _ASCTIME):
+        with suppress(ValueError):
+            parsed = time.strptime(text, form)
+            if _is_exact(text, form, parsed):
+                year = _full_year(parsed.tm_year, now) if form == _RFC_850 else parsed.tm_year
+                second = min(parsed.tm_sec, 59)  # datetime has no leap seconds
+                return datetime(
+                    year, parsed.tm_mon, parsed.tm_mday, parsed.tm_hour, parsed.tm_min, second, tzinfo=UTC
+                ).timestamp()
+    return None
 
 
-def _year(text: str, now: float) -> int:
-    """Two digits that would lie more than 50 years ahead are the last century's, as RFC 9110 has it."""
-    if len(text) == 4:
-        return int(text)
-    this_year = int(1970 + now / 31_556_952)
-    year = this_year - this_year % 100 + int(text)
+def _is_exact(text: str, form: str, parsed: time.struct_time) -> bool:
+    """Whether the text has exactly this form.
+
+    `strptime` also accepts other letter cases, days of one digit, more white space, digits of other scripts and a
+    61st leap second. `email.utils` accepts even more, and no leap second.
+    """
+    if form == _ASCTIME and text[8:9] == " ":  # this form pads the day with a space, `strftime` with a zero
+        text = f"{text[:8]}0{text[9:]}"
+    return parsed.tm_sec <= 60 and text == time.strftime(form, parsed)
+
+
+def _full_year(year: int, now: float) -> int:
+    """The year of two digits: in this century, or the last one if that is more than 50 years ahead (RFC 9110).
+
+    `strptime` has a fixed rule instead: 69 to 99 are in the twentieth century.
+    """
+    this_year = datetime.fromtimestamp(now, UTC).year
+    year = this_year - this_year % 100 + year % 100
     return year - 100 if year > this_year + 50 else year

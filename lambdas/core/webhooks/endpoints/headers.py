@@ -1,4 +1,4 @@
-"""The headers of its own that an endpoint may ask for, such as an `Authorization` for the gateway before it."""
+"""The custom headers of an endpoint, such as an `Authorization` for the gateway in front of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 
 MASK = "…"
-"""Stands for the value of a caller's own header wherever headers are shown."""
+"""Replaces the value of a custom header wherever headers are shown."""
 
 MAX_HEADERS = 20
 MAX_VALUE_CHARACTERS = 1024
-MAX_BYTES = 4000  # of JSON: KMS encrypts 4,096
+MAX_BYTES = 4000  # of JSON: KMS encrypts at most 4,096 bytes
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 _VALUE = re.compile(r"[!-~](?:[\t -~]*[!-~])?")
@@ -19,10 +19,10 @@ _SEPARATORS = re.compile(r"[^a-z0-9]")
 
 _FRAMING = "it frames the message"
 _OURS = "it is set by the sender"
-_PROOF = "it would pass for part of the signature"
-_ROUTE = "it tells which way a request came, and receivers may believe it"
+_PROOF = "it looks like part of the signature"
+_ROUTE = "it names the route of a request, and receivers can trust it"
 _AWS = "AWS services give it a meaning"
-_METADATA = "metadata services take it for a permission"
+_METADATA = "metadata services accept it as a permission"
 
 _REASONS = {
     _FRAMING: "host content-length content-encoding content-range transfer-encoding trailer te "
@@ -31,13 +31,13 @@ _REASONS = {
     _PROOF: "signature signature-input digest content-digest repr-digest",
     _ROUTE: "forwarded via x-real-ip",
     _METADATA: "metadata metadata-flavor",
-    "it says when a message was made, which a fixed value cannot; webhook-timestamp says it": "date",
-    # Opened later it breaks nobody; closed later it would.
-    "a cookie is a session that the receiver renews, and answers are not kept; use authorization": "cookie",
+    "it is the time of the message, which a fixed value is not; use webhook-timestamp": "date",
+    # It can be allowed later; to forbid it later would break callers.
+    "it is a session that the receiver renews by responses, which are not kept; use authorization": "cookie",
 }
 _REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 _REFUSED_PREFIXES = {
-    "proxy-": "it speaks to a proxy on the way",
+    "proxy-": "it is for proxies",
     "webhook-": _PROOF,
     "svix-": _PROOF,
     "x-signature": _PROOF,
@@ -50,29 +50,29 @@ _REFUSED_PREFIXES = {
 
 
 def check_headers(mapping: Mapping[str, str]) -> dict[str, str]:
-    """The headers by lower-case name, in their order. ValueError names the header and the reason, no value.
+    """The headers by lower-case name, in their order. ValueError gives the header and the reason, but no value.
 
-    At most 20, whose `json.dumps` is at most 4,000 bytes; values are 1 to 1,024 of visible ASCII, with spaces
-    and tabs inside.
+    Limits: 20 headers, together 4,000 bytes as JSON. A value is 1 to 1,024 characters of visible ASCII, with
+    spaces and tabs only inside.
     """
     if len(mapping) > MAX_HEADERS:
-        raise ValueError(f"{len(mapping)} headers are too many; keep to {MAX_HEADERS}")
+        raise ValueError(f"{len(mapping)} headers are too many; the limit is {MAX_HEADERS}")
     names: dict[str, str] = {}
     for name, value in mapping.items():
         _check_name(name)
         _check_value(name, value)
         twin = names.setdefault(_canonical(name), name)
         if twin != name:
-            raise ValueError(f"header {name}: receivers cannot tell it from {twin}; keep one")
+            raise ValueError(f"header {name}: receivers cannot distinguish it from {twin}; use one of them")
     headers = {name.lower(): value for name, value in mapping.items()}
     size = len(json.dumps(headers))
     if size > MAX_BYTES:
-        raise ValueError(f"the headers come to {size} bytes as JSON; shorten them to {MAX_BYTES}")
+        raise ValueError(f"the headers are {size} bytes as JSON; the limit is {MAX_BYTES}")
     return headers
 
 
 def _canonical(name: str) -> str:
-    """CGI, and WSGI after it, hand `webhook_id` and `webhook-id` to the receiver as one (RFC 3875, 4.1.18)."""
+    """CGI and WSGI pass `webhook_id` and `webhook-id` to the receiver under one name (RFC 3875, 4.1.18)."""
     return _SEPARATORS.sub("-", name.lower())
 
 

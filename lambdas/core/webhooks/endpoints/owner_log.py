@@ -1,6 +1,6 @@
-"""The events that belong to an owner rather than to a job: `ping` and `endpoint.disabled`.
+"""The log of an owner's own events, which belong to no job: `ping` and `endpoint.disabled`.
 
-They are written like a job's, in a log of their own in the jobs table, so its stream announces them all the same.
+It is in the jobs table, so its stream publishes them like the events of jobs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core import events, ids
+from core.jobs_table import END_OF_EVENTS, EVENT_PREFIX, owner_event_key, owner_pk
 
 
 class OwnerLog:
-    """`OWNER#{owner}` / `EVENT#{event_id}` in the jobs table. `client` is a resource's client."""
+    """Events of owners in the jobs table. `client` is a resource's client."""
 
     def __init__(
         self,
@@ -27,12 +28,11 @@ class OwnerLog:
         self._retention_seconds = retention_seconds
 
     def draft(self, owner: str, name: str, **facts: Any) -> tuple[str, dict[str, Any]]:
-        """A new event's id, and the write that makes it known."""
+        """The id of a new event, and the write that adds it to the log."""
         event_id, now = ids.new("evt"), self._clock()
         envelope = {"event": name, "event_id": event_id, "timestamp": events.timestamp(now)}
         item = {
-            "pk": f"OWNER#{owner}",
-            "sk": f"EVENT#{event_id}",
+            **owner_event_key(owner, event_id),
             "entity": "event",
             "event_id": event_id,
             "name": name,
@@ -45,28 +45,28 @@ class OwnerLog:
         return event_id, {"Put": {"TableName": self._table, "Item": item}}
 
     def append(self, owner: str, name: str, **facts: Any) -> str:
-        """Write an event; returns its id."""
+        """Write an event, and return its id."""
         event_id, operation = self.draft(owner, name, **facts)
         self._client.put_item(**operation["Put"])
         return event_id
 
     def page(self, owner: str, *, cursor: str | None = None, limit: int = 20) -> tuple[list[str], str | None]:
-        """Bodies, newest first, and a cursor (an event id) for what follows, if anything does."""
+        """Bodies, newest first, and a cursor (an event id) if more follow."""
         answer = self._client.query(
             TableName=self._table,
             KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
             ExpressionAttributeValues={
-                ":pk": f"OWNER#{owner}",
-                ":low": "EVENT#",
-                ":high": f"EVENT#{cursor}" if cursor else "EVENT#~",
+                ":pk": owner_pk(owner),
+                ":low": EVENT_PREFIX,
+                ":high": owner_event_key(owner, cursor)["sk"] if cursor else END_OF_EVENTS,
             },
             ScanIndexForward=False,
             ConsistentRead=True,
-            Limit=limit + 2,  # the cursor's own event, and one to know whether anything follows
+            Limit=limit + 2,  # also the cursor's own event, and one to see whether more follow
         )
-        found = [item for item in answer["Items"] if item["event_id"] != cursor and self._lives(item)]
+        found = [item for item in answer["Items"] if item["event_id"] != cursor and not self._is_expired(item)]
         page = found[:limit]
         return [item["body"] for item in page], page[-1]["event_id"] if len(found) > limit else None
 
-    def _lives(self, item: Mapping[str, Any]) -> bool:
-        return int(item["expires_at"]) > self._clock()
+    def _is_expired(self, item: Mapping[str, Any]) -> bool:
+        return int(item["expires_at"]) <= self._clock()

@@ -1,7 +1,7 @@
-"""What kind of place an IP address is.
+"""Classifies IP addresses.
 
-The ranges follow the IANA special-purpose address registries (RFC 6890) and, for IPv6, admit only 2000::/3.
-The table is our own because what `ipaddress` calls global changes with Python's patch releases.
+The ranges follow the IANA special-purpose address registries (RFC 6890). Of IPv6, only 2000::/3 is public. The
+table is our own, because `is_global` of `ipaddress` changes with patch releases of Python.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Network = IPv4Network | IPv6Network
 
 
 class Access(Enum):
-    """Whether webhooks may go there: yes, only where the operator opens it, or never."""
+    """Whether webhooks may be sent there: yes, only if the operator allows it, or never."""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -39,7 +39,7 @@ _PRIVATE = {
     "fc00::/7": "private (RFC 4193)",
     "fec0::/10": "private (RFC 3879)",
 }
-# No setting opens these: they hand out credentials, are no host, or are an IPv4 address in disguise.
+# No setting allows these: they serve credentials, are not hosts, or contain an IPv4 address.
 _NEVER = {
     "0.0.0.0/8": "this host itself",
     "100.100.100.200/32": "a cloud's metadata service",
@@ -66,7 +66,7 @@ _NEVER = {
 }
 _PUBLIC = {"0.0.0.0/0": "public", "2000::/3": "public"}
 
-# The most specific range decides, so a hole in a range (::1 in ::/96) needs no code.
+# The most specific range applies, such as ::1 in ::/96.
 _RANGES: list[tuple[Network, str, Access]] = sorted(
     (
         (ip_network(text), what, access)
@@ -78,8 +78,8 @@ _RANGES: list[tuple[Network, str, Access]] = sorted(
 
 
 def classify(address: Address) -> tuple[str, Access]:
-    """What the address is, in words that follow "an address that is", and whether it may be reached."""
-    # RFC 5214, 6.1: under any prefix, with or without the bit that says the IPv4 address is a global one.
+    """A description that continues "an address that is", and whether webhooks may be sent there."""
+    # RFC 5214, 6.1: with any prefix, with and without the bit for a global IPv4 address.
     if address.version == 6 and int(address) >> 32 & 0xFDFF_FFFF == 0x5EFE:
         return "IPv4 inside IPv6 (ISATAP)", Access.NEVER
     return next((what, access) for network, what, access in _RANGES if address in network)

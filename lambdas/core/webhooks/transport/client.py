@@ -1,9 +1,9 @@
-"""The one HTTP client that calls addresses other people chose.
+"""The HTTP client for URLs that callers choose.
 
-It does one thing: a POST to an address that the guard allowed, with one deadline for everything. It follows
-no redirect, retries nothing that was answered, reads no proxy settings, decodes nothing, and reads a bounded
-answer. It stands on `http.client` and `ssl` because none of that can then be switched on, and because urllib3
-logs the whole URL, token included, when an answer's headers are malformed.
+It only sends a POST to an address that the guard allows, with one deadline for all steps. It follows no redirects,
+does not retry after a response, reads no proxy settings, decodes no content encoding, and limits the size of the
+response. It uses `http.client` and `ssl`, which have none of these features. urllib3 also logs the whole URL, with
+tokens, if the headers of a response are malformed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Resolver = Callable[[str], Sequence[str]]
 
 KEPT_BYTES = 16 * 1024
 _READ_BYTES = 64 * 1024
-# Head, body and chunk framing together: a head of 100 lines alone could else take 6 MB.
+# Head, body and chunk framing together. A head of 100 lines can be 6 MB.
 _WIRE_BYTES = 256 * 1024
 _MAX_CONNECTS = 4
 _KEPT_HEADERS = ("content-type", "content-encoding", "location", "retry-after")
@@ -42,19 +42,19 @@ _HIDDEN_HEADERS = frozenset({"set-cookie", "set-cookie2", "authorization", "prox
 _DROPPED_HEADERS = frozenset(
     {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "expect", "te", "trailer", "upgrade"}
 )
-_BODILESS = frozenset({101, 204, 304})  # whatever their headers announce (RFC 9112, 6.3)
+_BODILESS = frozenset({101, 204, 304})  # whatever their headers say (RFC 9112, 6.3)
 _DIGITS = re.compile(r"[0-9]+")
 
-# A lookup cannot be interrupted, so those that hang are left behind; this is how many there can be.
+# A DNS lookup cannot be interrupted, so one that hangs keeps its thread.
 _LOOKUPS = ThreadPoolExecutor(max_workers=128, thread_name_prefix="webhook-dns")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """An answer. `headers` holds a few, by lower-case name; `body` the first 16 KiB as sent, not decoded.
+    """A response. `headers` has four headers by lower-case name; `body` the first 16 KiB as sent, not decoded.
 
-    `truncated`: the body was longer, or broke off, or the deadline came while it was being read. `head` is for
-    people: the first 30 headers as (name, value) in the order sent, cut to 256 characters, cookies hidden.
+    `truncated`: the body was longer, incomplete, or not finished at the deadline. `head` is for the log of
+    attempts: the first 30 headers in the order sent, cut to 256 characters, cookies hidden.
     """
 
     status: int
@@ -65,7 +65,7 @@ class Response:
 
 
 def system_resolver(host: str) -> list[str]:
-    """Every address of `host` that this machine's resolver knows. May block for as long as that takes."""
+    """All addresses of `host` from the system's resolver. It can block for any time."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [str(sockaddr[0]) for *_, sockaddr in found]
 
@@ -82,23 +82,22 @@ def post(
     connections: ConnectionPool | None = None,
     reuse_key: Hashable | None = None,
 ) -> Response:
-    """POST `body` and return the answer, whatever its status; redirects are answers like any other.
+    """POST `body` and return the response, whatever its status. Redirects are not followed.
 
-    Everything (lookup, connecting, TLS, sending, reading) ends within `deadline_seconds`. Once the status
-    is known the attempt has its answer, and what goes wrong in the body only truncates it. Headers that
-    frame the message (Host, Content-Length, Connection, …) are set here whatever `headers` says.
+    All steps (DNS, connection, TLS, request, response) end within `deadline_seconds`. After the status is known,
+    an error in the body only truncates it. Framing headers (Host, Content-Length, Connection, …) are always set
+    here, whatever `headers` has.
 
-    With `connections` and a `reuse_key` the connection is kept for the next call with an equal key and the
-    same scheme, host, port and `ssl_context`; else it is closed. A key names the one who may reuse it and
-    what it was vetted for: owner, endpoint and the endpoint's version. The URL and the kept address are
-    judged anew by `policy` at each call; the name is not looked up again.
+    With `connections` and a `reuse_key` the connection is kept for the next call with an equal key and the same
+    scheme, host, port and `ssl_context`; otherwise it is closed. The key consists of owner, endpoint and version
+    of the endpoint. Each call checks the URL and the address of the pooled connection against `policy` again; the
+    name is not looked up again.
 
-    At least once: where a kept connection ends before a byte of the answer has come, the same request is
-    sent once more on a new one, although the server may have acted on it before it hung up. A new connection
-    is never tried twice.
+    Requests are sent at least once: if a pooled connection ends before the first byte of the response, the same
+    request is sent on a new connection, although the server may have processed it. This is done only once.
 
-    Raises DeliveryError and nothing else: `blocked` when the guard refuses the URL or any address of its
-    name, `dns`, `connect`, `tls`, `protocol` when that step fails, `timeout` when the deadline passes.
+    Raises only DeliveryError: `blocked` if the guard refuses the URL or an address of its name, `dns`, `connect`,
+    `tls` or `protocol` if that step fails, `timeout` at the deadline.
     """
     deadline = _Deadline(deadline_seconds)
     with _blocking():
@@ -106,15 +105,15 @@ def post(
     pool = connections if reuse_key is not None else None
     key = (reuse_key, target.scheme, target.host, target.port, ssl_context)
     exchange = partial(_exchange, target=target, body=body, headers=headers, deadline=deadline, pool=pool, key=key)
-    kept = _take(pool, key, target, policy)
-    if kept:
-        with suppress(_Hung):
-            return exchange(kept)
+    pooled = _take(pool, key, target, policy)
+    if pooled:
+        with suppress(_ClosedBeforeResponse):
+            return exchange(pooled)
     return exchange(_open(target, policy, resolve=resolve, context=ssl_context, deadline=deadline))
 
 
-class _Hung(DeliveryError):
-    """The connection ended before a byte of the answer came."""
+class _ClosedBeforeResponse(DeliveryError):
+    """The connection ended before the first byte of the response."""
 
 
 class _Deadline:
@@ -122,7 +121,7 @@ class _Deadline:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Seconds left, above zero. TimeoutError if there are none."""
+        """Seconds left, more than zero. TimeoutError if there are none."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -141,11 +140,11 @@ def _blocking() -> Iterator[None]:
 
 @contextmanager
 def _failing_as(error_class: ErrorClass, target: Target) -> Iterator[None]:
-    """Turn what a step raises into a DeliveryError. Messages hold no text that the other side sent."""
+    """Convert an exception of a step to DeliveryError. Its message contains no text of the server."""
     try:
         yield
     except TimeoutError:
-        message = f"{target.authority} took longer than the deadline allows."
+        message = f"{target.authority} did not respond before the deadline."
         raise DeliveryError("timeout", message) from None
     except ssl.SSLError as error:
         reason = getattr(error, "verify_message", None) or error.reason or "connection cut"
@@ -156,7 +155,7 @@ def _failing_as(error_class: ErrorClass, target: Target) -> Iterator[None]:
 
 
 def _take(pool: ConnectionPool | None, key: Hashable, target: Target, policy: Policy) -> PooledConnection | None:
-    """A kept connection, if it leads to where `policy` still lets this target lead."""
+    """A pooled connection whose address `policy` still allows, or None."""
     connection = pool.take(key) if pool is not None else None
     if connection is None:
         return None
@@ -172,14 +171,14 @@ def _open(
     target: Target, policy: Policy, *, resolve: Resolver, context: ssl.SSLContext | None, deadline: _Deadline
 ) -> PooledConnection:
     with _blocking():
-        addresses = _vetted(target, policy, resolve=resolve, deadline=deadline)
+        addresses = _checked_addresses(target, policy, resolve=resolve, deadline=deadline)
     sock, address = _connect(target, addresses, deadline)
     stream = _encrypted(sock, target, context, deadline) if target.tls else sock
     return PooledConnection(stream=stream, address=address)
 
 
-def _vetted(target: Target, policy: Policy, *, resolve: Resolver, deadline: _Deadline) -> list[Address]:
-    """The addresses to try. One bad answer among good ones refuses all: it is how rebinding starts."""
+def _checked_addresses(target: Target, policy: Policy, *, resolve: Resolver, deadline: _Deadline) -> list[Address]:
+    """The addresses to try. One refused address refuses the whole name, against DNS rebinding."""
     if target.address:
         return [target.address]
     addresses = [_parsed(text, target) for text in _look_up(target, resolve, deadline)]
@@ -196,7 +195,7 @@ def _parsed(text: str, target: Target) -> Address:
             return ip_address(text)
     except ValueError:
         pass
-    raise Refused(f"{target.host} leads to something that is no plain address.")
+    raise Refused(f"{target.host} resolves to a malformed address.")
 
 
 def _look_up(target: Target, resolve: Resolver, deadline: _Deadline) -> Sequence[str]:
@@ -205,14 +204,15 @@ def _look_up(target: Target, resolve: Resolver, deadline: _Deadline) -> Sequence
         return lookup.result(deadline.left())
     except TimeoutError:
         lookup.cancel()
-        raise DeliveryError("timeout", f"Looking up {target.host} took longer than the deadline allows.") from None
+        message = f"The DNS lookup of {target.host} did not end before the deadline."
+        raise DeliveryError("timeout", message) from None
     except Exception:
-        # A resolver is a plain callable: whatever it raises, the name has no address.
-        raise DeliveryError("dns", f"{target.host} could not be found.") from None
+        # Any exception of a resolver means that there is no address.
+        raise DeliveryError("dns", f"{target.host} could not be resolved.") from None
 
 
 def _connect(target: Target, addresses: Sequence[Address], deadline: _Deadline) -> tuple[socket.socket, Address]:
-    """A connection to the first address that answers; each gets an even share of the time left."""
+    """A connection to the first address that accepts it. Each gets an equal share of the time left."""
     failure: OSError = TimeoutError()
     with _failing_as("connect", target):
         for tried, address in enumerate(addresses):
@@ -230,7 +230,7 @@ def _connect(target: Target, addresses: Sequence[Address], deadline: _Deadline) 
 def _encrypted(
     sock: socket.socket, target: Target, context: ssl.SSLContext | None, deadline: _Deadline
 ) -> ssl.SSLSocket:
-    """TLS over `sock`, with the name of the URL in SNI and in the certificate, not the address dialled."""
+    """TLS over `sock`, with the name of the URL, not the address, in SNI and for the certificate."""
     with sock, _failing_as("tls", target):
         sock.settimeout(deadline.left())
         return (context or _default_context()).wrap_socket(sock, server_hostname=target.host)
@@ -245,9 +245,9 @@ def _default_context() -> ssl.SSLContext:
 
 
 class _Wire(io.RawIOBase):
-    """What `http.client` needs of a socket for one exchange, with every wait cut to what is left of the deadline.
+    """The socket for one request and response of `http.client`, with a timeout of the rest of the deadline.
 
-    A socket's own timeout starts anew at each byte, so a server could drip its answer for hours.
+    The timeout of a socket starts again at each byte, so a slow server could extend the deadline.
     """
 
     def __init__(self, sock: socket.socket, deadline: _Deadline) -> None:
@@ -256,35 +256,35 @@ class _Wire(io.RawIOBase):
         self._budget = _WIRE_BYTES
         self._outgoing = bytearray()
         self._reader = _Reader(self)
-        self._resting = False
+        self._is_finished = False
         self.in_body = False
         self.cut = False
         self.ended = False
-        self.heard = False
+        self.has_received = False
 
     def sendall(self, data: bytes) -> None:
-        """Only gathers: head and body leave together in `transmit`, in one packet if they fit."""
+        """Only buffers. `transmit` sends head and body together, in one packet if possible."""
         self._outgoing += data
 
     def transmit(self) -> None:
-        waiting = memoryview(self._outgoing)
-        with self._noting_the_end():
-            while waiting:
+        rest = memoryview(self._outgoing)
+        with self._recording_the_end():
+            while rest:
                 self._sock.settimeout(self._deadline.left())
-                waiting = waiting[self._sock.send(waiting) :]
+                rest = rest[self._sock.send(rest) :]
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
         return self._reader
 
     def close(self) -> None:
-        """`http.client` closes before the body is read; `_exchange` owns the connection."""
+        """Nothing: `http.client` calls it before the body is read. `_exchange` closes the connection."""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """In the head any failure is raised; in the body it becomes the end, so that what came is kept."""
-        if self._resting:
+        """In the head an error is raised. In the body it is the end, so that the received part is kept."""
+        if self._is_finished:
             return 0
         try:
             return self._receive(memoryview(buffer))
@@ -294,26 +294,26 @@ class _Wire(io.RawIOBase):
             self.cut = True
             return 0
 
-    def is_drained(self) -> bool:
-        """Whether the connection is whole and nothing was read beyond the answer. The last thing to ask."""
-        self._resting = True
+    def is_reusable(self) -> bool:
+        """Whether the connection is open, and nothing after the response was read. Nothing is read afterwards."""
+        self._is_finished = True
         return not (self.cut or self.ended or self._reader.peek(1))
 
     def _receive(self, buffer: memoryview) -> int:
         if self._budget <= 0:
-            raise OSError(errno.EMSGSIZE, "the answer is too long")
-        with self._noting_the_end():
+            raise OSError(errno.EMSGSIZE, "the response is too long")
+        with self._recording_the_end():
             self._sock.settimeout(self._deadline.left())
             received = self._sock.recv_into(buffer[: self._budget])
         self.ended = self.ended or not received
-        self.heard = self.heard or bool(received)
+        self.has_received = self.has_received or bool(received)
         if not received and not self.in_body:
-            raise ConnectionError(errno.ECONNRESET, "the answer ended before its headers did")
+            raise ConnectionError(errno.ECONNRESET, "the response ended within its headers")
         self._budget -= received
         return received
 
     @contextmanager
-    def _noting_the_end(self) -> Iterator[None]:
+    def _recording_the_end(self) -> Iterator[None]:
         try:
             yield
         except TimeoutError:
@@ -325,7 +325,7 @@ class _Wire(io.RawIOBase):
 
 class _Reader(io.BufferedReader):
     def close(self) -> None:
-        """`http.client` closes it after each answer, 100 Continue and what was read ahead included."""
+        """Nothing: `http.client` calls it after each response, also after 100 Continue, with data read ahead."""
 
 
 def _exchange(
@@ -338,50 +338,53 @@ def _exchange(
     pool: ConnectionPool | None,
     key: Hashable,
 ) -> Response:
-    """One request and its answer. Afterwards the connection is closed, or kept in `pool` if that is safe."""
-    with ExitStack() as at_the_end:
-        at_the_end.callback(connection.close)
+    """One request and its response. Then the connection is closed, or kept in `pool` if that is safe."""
+    with ExitStack() as cleanup:
+        cleanup.callback(connection.close)
         wire = _Wire(connection.stream, deadline)
         fields = _request_headers(target, body, headers, keep=pool is not None)
-        answer = _ask(wire, target, body=body, headers=fields)
+        response = _send_request(wire, target, body=body, headers=fields)
         wire.in_body = True
-        content = b"" if answer.status in _BODILESS else _read_body(answer, wire)
-        if pool is not None and _ends_cleanly(answer) and wire.is_drained():
-            at_the_end.pop_all()
+        content = b"" if response.status in _BODILESS else _read_body(response, wire)
+        if pool is not None and _ends_cleanly(response) and wire.is_reusable():
+            cleanup.pop_all()
             pool.keep(key, connection)
     return Response(
-        status=answer.status,
-        headers=_kept_headers(answer),
+        status=response.status,
+        headers=_kept_headers(response),
         body=content[:KEPT_BYTES],
-        truncated=wire.cut or len(content) > KEPT_BYTES or bool(answer.length),
-        head=_shown_headers(answer),
+        truncated=wire.cut or len(content) > KEPT_BYTES or bool(response.length),
+        head=_shown_headers(response),
     )
 
 
-def _ask(wire: _Wire, target: Target, *, body: bytes, headers: Mapping[str, str]) -> HTTPResponse:
-    """Send the request and read the answer's head. Raises DeliveryError; _Hung if nothing came before the end."""
+def _send_request(wire: _Wire, target: Target, *, body: bytes, headers: Mapping[str, str]) -> HTTPResponse:
+    """Send the request and read the head of the response.
+
+    Raises DeliveryError: _ClosedBeforeResponse if there is no response.
+    """
     try:
         with _failing_as("protocol", target):
             connection = HTTPConnection(target.host, target.port)
             connection.sock = wire
             connection.request("POST", target.path, body, headers)
-            # A server may answer and hang up before it has read everything: the answer is there to be read.
+            # A server can respond and close the connection before it has read everything.
             with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
                 wire.transmit()
             return _read_head(wire)
     except DeliveryError as failure:
-        if wire.ended and not wire.heard:
-            raise _Hung(failure.error_class, str(failure)) from None
+        if wire.ended and not wire.has_received:
+            raise _ClosedBeforeResponse(failure.error_class, str(failure)) from None
         raise
 
 
 def _read_head(wire: _Wire) -> HTTPResponse:
-    """The final answer's. `http.client` takes any 1xx but 100 for it, and the one that follows for the next."""
+    """The head of the final response. `http.client` takes each 1xx, except 100, for the final one."""
     while True:
-        answer = HTTPResponse(wire, method="POST")  # type: ignore[arg-type]
-        answer.begin()
-        if answer.status >= 200 or answer.status == 101:
-            return answer
+        response = HTTPResponse(wire, method="POST")  # type: ignore[arg-type]
+        response.begin()
+        if response.status >= 200 or response.status == 101:
+            return response
 
 
 def _request_headers(target: Target, body: bytes, headers: Mapping[str, str], *, keep: bool) -> dict[str, str]:
@@ -395,44 +398,44 @@ def _request_headers(target: Target, body: bytes, headers: Mapping[str, str], *,
     return {name: value for name, value in given.items() if name not in _DROPPED_HEADERS} | own | closing
 
 
-def _read_body(answer: HTTPResponse, wire: _Wire) -> bytes:
+def _read_body(response: HTTPResponse, wire: _Wire) -> bytes:
     content = bytearray()
     try:
-        # `read` would lose a chunk that breaks off.
-        while piece := answer.read1(_READ_BYTES - len(content)):
+        # `read` would lose an incomplete chunk.
+        while piece := response.read1(_READ_BYTES - len(content)):
             content += piece
     except (HTTPException, ValueError):
         wire.cut = True
     return bytes(content)
 
 
-def _ends_cleanly(answer: HTTPResponse) -> bool:
-    """Whether the answer was read to an end that its head states in one way only, and leaves the connection open.
+def _ends_cleanly(response: HTTPResponse) -> bool:
+    """Whether the response was read to an unambiguous end, and keeps the connection open (RFC 9112, 6.3, 9.3).
 
-    RFC 9112, 6.3 and 9.3. `http.client` forgives much: it looks at the first header of a name, at a length
-    beside chunks, and at a head up to its first broken line.
+    `http.client` is lax: it reads only the first header of a name, accepts a length together with chunks, and
+    reads the head up to its first malformed line.
     """
-    options = ",".join(answer.headers.get_all("connection", [])).lower()
-    if answer.version != 11 or answer.will_close or "close" in options or answer.headers.defects:
+    options = ",".join(response.headers.get_all("connection", [])).lower()
+    if response.version != 11 or response.will_close or "close" in options or response.headers.defects:
         return False
     lengths, codings = (
-        answer.headers.get_all("content-length", []),
-        answer.headers.get_all("transfer-encoding", []),
+        response.headers.get_all("content-length", []),
+        response.headers.get_all("transfer-encoding", []),
     )
     if codings:
-        return len(codings) == 1 and not lengths and answer.chunked and answer.isclosed()
-    if answer.status in (204, 304):
+        return len(codings) == 1 and not lengths and response.chunked and response.isclosed()
+    if response.status in (204, 304):
         return True
-    return len(lengths) == 1 and bool(_DIGITS.fullmatch(lengths[0])) and answer.length == 0
+    return len(lengths) == 1 and bool(_DIGITS.fullmatch(lengths[0])) and response.length == 0
 
 
-def _kept_headers(answer: HTTPResponse) -> dict[str, str]:
-    found = ((name, answer.headers.get(name)) for name in _KEPT_HEADERS)
+def _kept_headers(response: HTTPResponse) -> dict[str, str]:
+    found = ((name, response.headers.get(name)) for name in _KEPT_HEADERS)
     return {name: _printable(str(value)) for name, value in found if value is not None}
 
 
-def _shown_headers(answer: HTTPResponse) -> tuple[tuple[str, str], ...]:
-    fields = answer.headers.items()[:_SHOWN_HEADERS]
+def _shown_headers(response: HTTPResponse) -> tuple[tuple[str, str], ...]:
+    fields = response.headers.items()[:_SHOWN_HEADERS]
     return tuple(
         (_printable(name), "(hidden)" if name.strip().lower() in _HIDDEN_HEADERS else _printable(str(value)))
         for name, value in fields

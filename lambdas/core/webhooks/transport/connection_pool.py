@@ -1,4 +1,4 @@
-"""ConnectionPool that wait to be used again, so that a busy endpoint costs no handshake per delivery."""
+"""A pool of idle connections, so that frequent deliveries to one endpoint need no handshake each."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 
 from core.webhooks.transport.addresses import Address
 
-IDLE_SECONDS = 30.0  # less than most servers and NAT gateways wait
-AGE_SECONDS = 300.0  # so that a name that has moved is looked up again
-PER_KEY = 130  # the attempts of a sender, should all go to one endpoint
+IDLE_SECONDS = 30.0  # less than the idle timeout of most servers and NAT gateways
+AGE_SECONDS = 300.0  # so that a changed DNS record is used after this time
+PER_KEY = 130  # the concurrent attempts of a sender, if all go to one endpoint
 TOTAL = 200
 
 
 class Instant:
-    """A moment by two clocks: while a function is frozen either may stand still, or be set."""
+    """A time by two clocks: while Lambda freezes a function, each of them can stop or be set."""
 
     def __init__(self) -> None:
         self._monotonic, self._wall = time.monotonic(), time.time()
 
     def elapsed(self) -> float:
-        """Seconds since then, by the clock that saw more of them."""
+        """Seconds since then, by the clock that counts more."""
         return max(time.monotonic() - self._monotonic, time.time() - self._wall)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PooledConnection:
-    """An open stream (a socket, or TLS over one) to `address`, which was vetted when it was opened."""
+    """An open stream (a socket, or TLS over one) to `address`, which was checked when it was opened."""
 
     stream: Any
     address: Address
@@ -41,8 +41,8 @@ class PooledConnection:
     def expired(self) -> bool:
         return self.kept.elapsed() > IDLE_SECONDS or self.opened.elapsed() > AGE_SECONDS
 
-    def is_quiet(self) -> bool:
-        """Whether it is open, and holds not one byte that no request asked for. Does not wait."""
+    def is_reusable(self) -> bool:
+        """Whether it is open and has no unread bytes, which would belong to no request. Does not block."""
         try:
             self.stream.setblocking(False)
             self.stream.recv(1)
@@ -58,27 +58,27 @@ class PooledConnection:
 
 
 class ConnectionPool:
-    """Idle connections of one warm function, by key. Safe to share between threads.
+    """Idle connections of one warm function, by key. Thread-safe.
 
-    One that is taken is in nobody else's hands until it is kept again. At most `PER_KEY` wait under a key and
-    `TOTAL` in all; beyond that the one that has waited longest is closed. None waits longer than
-    `IDLE_SECONDS` or lives longer than `AGE_SECONDS`.
+    `take` removes a connection from the pool, and `keep` returns it. The pool has at most `PER_KEY` connections
+    per key and `TOTAL` in all; the one that has been idle longest is closed first. Connections are closed after
+    `IDLE_SECONDS` without use, and `AGE_SECONDS` after they were opened.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[tuple[Hashable, PooledConnection]] = []  # by time kept
+        self._idle: list[tuple[Hashable, PooledConnection]] = []  # by the time of `keep`
 
     def take(self, key: Hashable) -> PooledConnection | None:
-        """The connection kept last under `key` that is still fit for use, or None."""
+        """The most recently used connection of `key` that is still usable, or None."""
         while connection := self._pop(key):
-            if not connection.expired() and connection.is_quiet():
+            if not connection.expired() and connection.is_reusable():
                 return connection
             connection.close()
         return None
 
     def keep(self, key: Hashable, connection: PooledConnection) -> None:
-        """Let it wait. Whoever keeps it has read all that was sent on it, and uses it no more."""
+        """The caller must have read the whole response, and must not use the connection any more."""
         with self._lock:
             self._idle.append((key, replace(connection, kept=Instant())))
             same = [entry for entry in self._idle if entry[0] == key]

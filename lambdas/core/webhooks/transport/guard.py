@@ -1,9 +1,8 @@
-"""Which URLs and addresses a webhook may reach.
+"""Checks which URLs and addresses webhooks may reach, against server-side request forgery.
 
-Subscribers choose the URL, so without a guard they could make this service call whatever it can reach and
-they cannot: the metadata service, the function's own runtime, the private network. `check_url` judges the
-text, when an endpoint is created and again before each send; `check_address` judges every address that the
-name resolves to, after which the client connects to that address and to no other.
+Callers choose the URL. Without these checks they could make the service send requests to the metadata service, the
+function's runtime API or the private network. `check_url` checks the text, when an endpoint is created and before
+each attempt. `check_address` checks every address of the name. The client connects only to a checked address.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ MAX_URL_CHARS = 2048
 class Policy:
     """What the operator allows.
 
-    An address in `allow_private_cidrs` may be private and may listen on any port. `forbidden` are
-    (host, port) pairs that stay closed whatever is allowed: the Lambda runtime's API listens on one.
+    An address in `allow_private_cidrs` can be private and have any port. `forbidden` are (host, port) pairs that
+    are never allowed, such as that of the Lambda runtime API.
     """
 
     allow_http: bool = False
@@ -44,22 +43,22 @@ class Policy:
         runtime_api: str = "",
         credentials_uri: str = "",
     ) -> Policy:
-        """From the configuration, and from what the function's environment says of its own surroundings.
+        """From the configuration and the function's environment.
 
-        These are `AWS_LAMBDA_RUNTIME_API` (`host:port`), which hands out events, and
-        `AWS_CONTAINER_CREDENTIALS_FULL_URI`, which hands out credentials.
+        `runtime_api`: `AWS_LAMBDA_RUNTIME_API` (`host:port`), which serves events. `credentials_uri`:
+        `AWS_CONTAINER_CREDENTIALS_FULL_URI`, which serves credentials.
         """
         own = (f"http://{runtime_api}" if runtime_api else "", credentials_uri)
         return cls(
             allow_http=allow_http,
             allow_private_cidrs=tuple(ip_network(cidr) for cidr in allow_private_cidrs),
-            forbidden=frozenset(_place(url) for url in own if url),
+            forbidden=frozenset(_host_and_port(url) for url in own if url),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A URL read once. `host` is lower-case ASCII without brackets; `address` is set if it is a literal."""
+    """A parsed URL. `host` is lower-case ASCII without brackets. `address` is set if the host is an address."""
 
     scheme: str
     host: str
@@ -94,10 +93,10 @@ _NUMERIC_END = re.compile(r"(?:.*\.)?(?:0x[0-9a-f]*|[0-9]+)")
 
 
 def check_url(url: str, policy: Policy) -> Target:
-    """Read a URL strictly: what two parsers might read differently is refused. Looks no name up.
+    """Parse a URL strictly: URLs that parsers read differently are refused. Makes no DNS lookup.
 
-    Raises Refused, saying what to change. The message repeats the host at most, never the path or query,
-    which may hold a token.
+    Raises Refused, with what to change. The message can contain the host, but not the path and query, which can
+    contain a token.
     """
     scheme, authority, path = _split(url)
     if scheme == "http" and not policy.allow_http:
@@ -113,18 +112,20 @@ def check_url(url: str, policy: Policy) -> Target:
 
 
 def check_address(address: Address, target: Target, policy: Policy) -> None:
-    """Raise Refused unless `target` may be reached at `address`, one of those that its name leads to."""
+    """Raise Refused if `target` must not be reached at `address`, one of the addresses of its host."""
     what, access = classify(address)
     opened = any(address in network for network in policy.allow_private_cidrs)
     if access is Access.NEVER:
-        raise Refused(f"{target.host} leads to an address that is {what}; webhooks never go there.")
+        raise Refused(f"{target.host} has an address that is {what}. Webhooks are never sent there.")
     if access is Access.PRIVATE and not opened:
         raise Refused(
-            f"{target.host} leads to an address that is {what}; use a public one, "
-            "or have the operator list its network in `allow_private_cidrs`."
+            f"{target.host} has an address that is {what}. Use a public one, "
+            "or ask the operator to add its network to `allow_private_cidrs`."
         )
-    if any(_same_place(place, address, target) for place in policy.forbidden):
-        raise Refused(f"{target.host} at port {target.port} is part of this service; webhooks never go there.")
+    if any(_is_at(forbidden, address, target) for forbidden in policy.forbidden):
+        raise Refused(
+            f"{target.host} at port {target.port} is part of this service. Webhooks are never sent there."
+        )
     if not opened:
         _check_port(target)
 
@@ -133,9 +134,9 @@ def _split(url: str) -> tuple[str, str, str]:
     if len(url) > MAX_URL_CHARS:
         raise Refused(f"The webhook URL is longer than {MAX_URL_CHARS} characters.")
     if _UNSAFE.search(url):
-        raise Refused("The webhook URL holds a space, control character or backslash: percent-encode it.")
+        raise Refused("The webhook URL contains a space, control character or backslash. Percent-encode it.")
     if "#" in url:
-        raise Refused("The webhook URL has a fragment, which is never sent: remove everything from #.")
+        raise Refused("The webhook URL has a fragment, which is never sent. Remove everything from #.")
     match = _URL.fullmatch(url)
     if not match:
         raise Refused("The webhook URL must be https://host[:port][/path][?query], percent-encoded.")
@@ -145,7 +146,7 @@ def _split(url: str) -> tuple[str, str, str]:
 
 def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
     if "@" in authority:
-        raise Refused("The webhook URL holds a user name: put a token in the path, or verify the signature.")
+        raise Refused("The webhook URL contains a user name. Put a token in the path, or verify the signature.")
     match = _AUTHORITY.fullmatch(authority)
     if not match:
         raise Refused("The webhook URL's host or port is malformed.")
@@ -156,8 +157,11 @@ def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
 
 
 def _read_host(text: str) -> tuple[str, Address | None]:
-    """Canonical host, and its address if it is a literal. Resolvers read 127.1, 0x7f.1 or 017700000001 as
-    addresses too, so a name may end in a number only as a strict dotted quad."""
+    """The canonical host, and its address if it is one.
+
+    Resolvers also read 127.1, 0x7f.1 and 017700000001 as addresses, so a host that ends in a number must be four
+    decimal numbers.
+    """
     try:
         if text.startswith("["):
             address: Address = IPv6Address(text[1:-1])
@@ -166,9 +170,9 @@ def _read_host(text: str) -> tuple[str, Address | None]:
         if _NUMERIC_END.fullmatch(name):
             return name, IPv4Address(name)
     except ValueError:
-        raise Refused("The webhook URL's host is neither a name nor an address in its usual form.") from None
+        raise Refused("The webhook URL's host is not a name, or an address in its usual form.") from None
     if not _LDH.fullmatch(name):
-        raise Refused("The webhook URL's host may hold letters, digits, hyphens and single dots only.")
+        raise Refused("The webhook URL's host can only contain letters, digits, hyphens and single dots.")
     return name, None
 
 
@@ -178,14 +182,14 @@ def _ascii(name: str) -> str:
 
 def _check_name(target: Target, policy: Policy) -> None:
     if target.host in _METADATA_NAMES:
-        raise Refused(f"{target.host} is a cloud's metadata service; webhooks never go there.")
-    # Which address a private name has is known at the send only, so here the knob is enough.
+        raise Refused(f"{target.host} is a cloud's metadata service. Webhooks are never sent there.")
+    # The addresses of a private name are checked before each attempt. Here the setting is enough.
     if policy.allow_private_cidrs:
         return
     if _LOCAL_NAMES.fullmatch(target.host):
         raise Refused(
-            f"{target.host} is a private name; use a public one, "
-            "or have the operator list its network in `allow_private_cidrs`."
+            f"{target.host} is a private name. Use a public one, "
+            "or ask the operator to add its network to `allow_private_cidrs`."
         )
     _check_port(target)
 
@@ -193,23 +197,24 @@ def _check_name(target: Target, policy: Policy) -> None:
 def _check_port(target: Target) -> None:
     if target.port not in PORTS:
         allowed = ", ".join(map(str, sorted(PORTS)))
-        raise Refused(f"Port {target.port} is not open to webhooks: use one of {allowed}.")
+        raise Refused(f"Webhooks cannot use port {target.port}. Use one of {allowed}.")
 
 
-def _place(url: str) -> tuple[str, int]:
+def _host_and_port(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
 
 
-def _same_place(place: tuple[str, int], address: Address, target: Target) -> bool:
-    host, port = place
+def _is_at(forbidden: tuple[str, int], address: Address, target: Target) -> bool:
+    """Whether `target` at `address` can be the forbidden host and port."""
+    host, port = forbidden
     if port != target.port:
         return False
     try:
-        closed = ip_address(host)
+        own = ip_address(host)
     except ValueError:
-        closed = IPv4Address(0)
-    if closed.is_unspecified:
-        # A name, or every address of this host: it may be at any address that is not a public one.
+        own = IPv4Address(0)
+    if own.is_unspecified:
+        # A name, or all addresses of this host, can be any address that is not public.
         return host == target.host or classify(address)[1] is not Access.PUBLIC
-    return closed == address or (closed.is_loopback and address.is_loopback)
+    return own == address or (own.is_loopback and address.is_loopback)

@@ -1,14 +1,14 @@
-"""Signatures by which a receiver knows that a webhook is ours, whole and recent.
+"""Signs and verifies webhooks, so that receivers can check their origin, content and time.
 
-Every attempt carries, over the very bytes that are sent:
+Each attempt has these headers, over the exact bytes of the body:
 
-- `webhook-signature`, Standard Webhooks 1.0.0 (https://www.standardwebhooks.com): proves id, time and body, by
+- `webhook-signature`, Standard Webhooks 1.0.0 (https://www.standardwebhooks.com): signs id, time and body, with
   HMAC-SHA256 (`v1`) or ed25519 (`v1a`);
-- `x-signature: sha256=<hex>`, HMAC-SHA256 of the body keyed with the secret's text: for receivers with no
-  library. It proves no time, so it cannot tell a replay. An ed25519 key is not shared, so it makes none.
+- `x-signature: sha256=<hex>`, HMAC-SHA256 of the body with the secret's text as the key, for receivers without a
+  library. It signs no time, so it does not detect replays. Only HMAC secrets make it.
 
-Keys are text, told apart by their prefix: `whsec_` HMAC secret, `whsk_` ed25519 private key (the seed's 32 bytes
-and the public key's 32), `whpk_` ed25519 public key. The rest is base64.
+Keys are text with a prefix and base64: `whsec_` HMAC secret, `whsk_` ed25519 private key (32 bytes of the seed and
+32 of the public key), `whpk_` ed25519 public key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def make_secret() -> str:
 
 
 def make_key_pair() -> tuple[str, str]:
-    """A new ed25519 pair: the private key `whsk_…`, and the public key `whpk_…` that receivers are given."""
+    """A new ed25519 pair: the private key `whsk_…`, and the public key `whpk_…` for receivers."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     private = Ed25519PrivateKey.generate()
@@ -54,19 +54,19 @@ def make_key_pair() -> tuple[str, str]:
 
 
 def decode(secret: str) -> bytes:
-    """The HMAC key in a secret, padded or not. ValueError says what is wrong without repeating the secret."""
+    """The HMAC key in a secret, padded or not. ValueError gives the problem without the secret."""
     key = _unwrap(secret, PREFIX, "a webhook secret")
     if len(key) not in _KEY_SIZES:
-        raise ValueError(f"a webhook secret holds 24 to 64 bytes, this one {len(key)}")
+        raise ValueError(f"a webhook secret has 24 to 64 bytes, this one has {len(key)}")
     return key
 
 
 def sign(keys: str | Sequence[str], *, event_id: str, timestamp: int, body: bytes) -> dict[str, str]:
     """The signature headers of one attempt at `timestamp` (Unix seconds).
 
-    Several keys (`whsec_`, `whsk_`) sign during a rotation, the current one first. A plain header has room for
-    one: the newest secret makes `x-signature`, the one before it `x-signature-previous`. An attempt made later
-    needs a new timestamp and so a new signature; the id stays. ValueError for a bad key, id or timestamp.
+    During a rotation several keys (`whsec_`, `whsk_`) sign, the current one first. `x-signature` has only the
+    signature of the newest secret, and `x-signature-previous` that of the secret before. Each attempt needs a new
+    timestamp and signature; the id stays the same. ValueError for a malformed key, id or timestamp.
     """
     listed = _listed(keys)
     if not _EVENT_ID.fullmatch(event_id):
@@ -84,11 +84,10 @@ def sign(keys: str | Sequence[str], *, event_id: str, timestamp: int, body: byte
 
 
 def verify(keys: str | Sequence[str], headers: Mapping[str, str], body: bytes, *, now: float) -> None:
-    """Raise InvalidSignature unless one key signed exactly this body within 300 s of `now` (Unix seconds).
+    """Raise InvalidSignature if no key signed exactly this body within 300 s of `now` (Unix seconds).
 
-    `keys` are HMAC secrets and ed25519 public keys; ValueError for any other. Header names may be in any case.
-    `body` is what came over the wire, before any parsing. A caller that must not do the work twice remembers
-    `webhook-id` for 600 s, both sides of the window.
+    `keys` are HMAC secrets and ed25519 public keys; ValueError for others. Header names can be in any case. `body`
+    is the raw body. To detect repeated messages, store each `webhook-id` for 600 s, the whole time window.
     """
     loaded = [_load(key) for key in _listed(keys)]
     fields = {name.lower(): value for name, value in headers.items()}
@@ -100,7 +99,7 @@ def verify(keys: str | Sequence[str], headers: Mapping[str, str], body: bytes, *
     offered = list(_offered(fields.get("webhook-signature", "")))
     content = _content(event_id, timestamp, body)
     if not any(_signs(key, version, signature, content) for key in loaded for version, signature in offered):
-        raise InvalidSignature("no signature matches: check the secret, and verify the raw body")
+        raise InvalidSignature("no signature matches; check the secret, and verify the raw body")
 
 
 def _listed(keys: str | Sequence[str]) -> Sequence[str]:
@@ -118,7 +117,7 @@ def _content(event_id: str, timestamp: str, body: bytes) -> bytes:
 
 
 def _entry(key: str, content: bytes) -> str:
-    """What one key adds to `webhook-signature`."""
+    """The entry of one key in `webhook-signature`."""
     if key.startswith(PRIVATE_PREFIX):
         return "v1a," + b64encode(_private_key(key).sign(content)).decode()
     return "v1," + _hmac(decode(key), content).decode()
@@ -129,7 +128,7 @@ def _hmac(key: bytes, content: bytes) -> bytes:
 
 
 def _offered(header: str) -> Iterator[tuple[str, bytes]]:
-    """Version and signature of each entry, as bytes because compare_digest refuses non-ASCII text."""
+    """Version and signature of each entry. Signatures are bytes, as compare_digest refuses non-ASCII text."""
     for entry in header.split():
         version, _, signature = entry.partition(",")
         yield version, signature.encode(errors="replace")
@@ -141,7 +140,7 @@ def _signs(key: bytes | Ed25519PublicKey, version: str, signature: bytes, conten
     return version == "v1a" and _ed25519_signs(key, signature, content)
 
 
-# ── ed25519: `cryptography` is imported only where such a key is used ────────────────────────────────────
+# ── ed25519: `cryptography` is imported when such a key is used ──────────────────────────────────────────
 
 
 def _ed25519_signs(key: Ed25519PublicKey, signature: bytes, content: bytes) -> bool:
@@ -152,7 +151,7 @@ def _ed25519_signs(key: Ed25519PublicKey, signature: bytes, content: bytes) -> b
         key.verify(raw, content)
     except (Mismatch, ValueError):
         return False
-    return b64encode(raw) == signature  # base64 has several spellings of the same bytes
+    return b64encode(raw) == signature  # base64 can encode the same bytes in several ways
 
 
 def _private_key(key: str) -> Ed25519PrivateKey:
@@ -161,7 +160,7 @@ def _private_key(key: str) -> Ed25519PrivateKey:
     raw = _unwrap(key, PRIVATE_PREFIX, "a signing key", size=64)
     private = Ed25519PrivateKey.from_private_bytes(raw[:32])
     if private.public_key().public_bytes_raw() != raw[32:]:
-        raise ValueError("a signing key ends with the public key of its seed, this one with another")
+        raise ValueError("a signing key ends with the public key of its seed, this one has another")
     return private
 
 
@@ -177,18 +176,18 @@ def _load(key: str) -> bytes | Ed25519PublicKey:
 
 
 def _unwrap(text: str, prefix: str, noun: str, *, size: int | None = None) -> bytes:
-    """The bytes in a key, of which there must be `size`. ValueError begins with `noun`."""
+    """The bytes in a key, which must be `size` many. ValueError starts with `noun`."""
     problem = next(_problems(text, prefix), None) or next(_base64_problems(text.removeprefix(prefix)), None)
     if problem:
         raise ValueError(f"{noun} {problem}")
     raw = _from_base64(text.removeprefix(prefix))
     if size not in (None, len(raw)):
-        raise ValueError(f"{noun} holds {size} bytes, this one {len(raw)}")
+        raise ValueError(f"{noun} has {size} bytes, this one has {len(raw)}")
     return raw
 
 
 def _problems(text: str, prefix: str) -> Iterator[str]:
-    """What is wrong with a key up to its prefix, what tells most first. Nothing of the key itself is repeated."""
+    """The problems with a key up to its prefix, the most helpful first, without the key itself."""
     if not text:
         yield "is not empty"
     if re.search(r"\s", text):
@@ -204,18 +203,18 @@ def _problems(text: str, prefix: str) -> Iterator[str]:
 
 
 def _base64_problems(text: str) -> Iterator[str]:
-    """What is wrong with the part behind the prefix."""
+    """The problems with the part after the prefix."""
     bare = text.rstrip("=")
     if "-" in bare or "_" in bare:
         yield "is in standard base64 (with + and /), this one in the URL-safe kind (with - and _)"
     if not re.fullmatch(r"[A-Za-z0-9+/]*", bare):
         yield "is in standard base64 (A-Z a-z 0-9 + /), this one has another character"
     if len(bare) % 4 == 1:
-        yield "is whole base64, this one has lost a character or gained one"
+        yield "is complete base64, this one has a character too few or too many"
     if text not in (bare, _padded(bare)):
-        yield "ends with the padding (=) that its length asks for, or with none"
+        yield "ends with the padding (=) for its length, or with none"
     if b64encode(_from_base64(bare)).decode() != _padded(bare):
-        yield "is base64 as encoders write it, the last character of this one has bits that belong to no byte"
+        yield "is canonical base64, the last character of this one has surplus bits"
 
 
 def _padded(bare: str) -> str:

@@ -1,4 +1,4 @@
-"""Stage 2: the text becomes chunks, in as few batches as a state machine's history can hold."""
+"""Stage 2: cuts the text into chunks, in batches. Their number is limited by the history of an execution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kinds.document.dependencies import document_dependencies
 from kinds.document.kind import DOCUMENT
 from kinds.document.reading.chunk import Chunk, chunk
 
-# Each batch is a token iteration of 8 history events, of which an execution may have 25,000:
+# Each batch takes 8 events of an execution's history, which has at most 25,000:
 # https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html
 MAX_BATCHES = 400
 
@@ -28,7 +28,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     text = blobs.get(event["text_key"]).decode()
     chunks = list(chunk(text, size=settings.chunk_size, overlap=settings.chunk_overlap))
     if not chunks:
-        raise EmptyDocument("The document has no text but white space.")
+        raise EmptyDocument("The document contains only white space.")
     size = batch_size(len(chunks), settings.chunks_per_batch)
     batches = math.ceil(len(chunks) / size)
     for batch in range(batches):
@@ -37,20 +37,20 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
     facts = {"chunks": len(chunks), "batches": batches, "characters": len(text)}
     try:
         jobs.apply(job.job_id, step(verb="chunked", lease=event["execution"], next_stage="embed", **facts))
-    except JobClosed:  # canceled, and cleaned up after, while the chunks were written
+    except JobClosed:  # canceled and cleaned up while the chunks were written
         blobs.delete_all(work_folder(job.job_id))
         raise
-    jobs.expect_batches(job, batches)
+    jobs.progress.expect_batches(job, batches)
     return facts | {"last_batch": batches - 1}
 
 
 def batch_size(chunks: int, usual: int) -> int:
-    """Chunks per batch: the usual number, and more where that would make too many batches."""
+    """Chunks per batch: the usual number, or more if there would be too many batches."""
     return max(usual, math.ceil(chunks / MAX_BATCHES))
 
 
 def _lines(chunks: Sequence[Chunk], first: int) -> bytes:
-    """One JSON object per line; `chunk` is its number within the document."""
+    """One JSON object per line. `chunk` is its number in the document."""
     return "".join(
         json.dumps({"chunk": first + i, "text": c.text, "start": c.start, "end": c.end, "heading": c.heading})
         + "\n"

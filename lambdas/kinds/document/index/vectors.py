@@ -1,9 +1,9 @@
-"""Exact cosine search over vectors kept as objects: one object of numbers and one of texts per batch.
+"""Exact cosine search over vectors in S3: one object with numbers and one with texts per batch.
 
     vectors/{index}/{sha256 of owner and document}/{version}/{batch}.f32     rows of little-endian float32
     vectors/{index}/{sha256 of owner and document}/{version}/{batch}.jsonl   the chunk of each row
 
-An object never changes once its version is live, so a warm function keeps what it has read.
+Objects of a live version never change, so a warm function caches them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CACHE_BYTES = 600_000_000  # of the search function's 1,769 MB
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of one document, with as many batches of vectors."""
+    """A version of a document, with `batches` batches of vectors."""
 
     owner: str
     document_id: str
@@ -43,7 +43,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk near the query. `score` is the cosine, from -1 to 1."""
+    """A chunk near the query. `score`: the cosine similarity, from -1 to 1."""
 
     document_id: str
     version: str
@@ -56,7 +56,7 @@ class Hit:
 
 
 class VectorStore(Protocol):
-    """Where vectors are kept. `versions` in a search are those that may be found, and no others are."""
+    """Stores vectors. A search covers exactly the given versions."""
 
     def put(
         self, version: Version, batch: int, vectors: Iterable[Sequence[float]], chunks: Sequence[dict[str, Any]]
@@ -74,7 +74,7 @@ class VectorStore(Protocol):
 
 
 class ObjectVectors:
-    """VectorStore over objects of the data bucket, for one model's index."""
+    """A VectorStore in the data bucket, for the index of one model."""
 
     def __init__(self, blobs: Blobs, *, index: str, dimensions: int, cache_bytes: int = CACHE_BYTES) -> None:
         self.index, self.dimensions = index, dimensions
@@ -86,7 +86,7 @@ class ObjectVectors:
     def put(
         self, version: Version, batch: int, vectors: Iterable[Sequence[float]], chunks: Sequence[dict[str, Any]]
     ) -> None:
-        """Write a batch. The numbers go last: where they are, the batch is whole."""
+        """Write a batch. The numbers are written last: if they exist, the batch is complete."""
         prefix = self._batch(version, batch)
         lines = "".join(json.dumps(chunk) + "\n" for chunk in chunks)
         self._blobs.put(f"{prefix}.jsonl", lines.encode(), content_type="application/x-ndjson")
@@ -96,12 +96,12 @@ class ObjectVectors:
         return self._blobs.exists(f"{self._batch(version, batch)}.f32")
 
     def count(self, version: Version) -> int:
-        """How many vectors this version has."""
+        """The number of vectors of this version."""
         rows = (size for key, size in self._blobs.sizes(self._prefix(version)) if key.endswith(".f32"))
         return sum(rows) // (4 * self.dimensions)
 
     def search(self, vector: Sequence[float], versions: Sequence[Version], top_k: int) -> list[Hit]:
-        """The `top_k` nearest chunks of these versions, nearest first; equals by document and chunk."""
+        """The `top_k` nearest chunks, nearest first; equal ones in the order of the versions and chunks."""
         batches = [(version, batch) for version in versions for batch in range(version.batches)]
         with ThreadPoolExecutor(READERS) as pool:
             matrices = list(pool.map(lambda place: self._matrix(self._batch(*place)), batches))
@@ -112,13 +112,13 @@ class ObjectVectors:
         self._blobs.delete_all(self._prefix(version))
 
     def versions(self, owner: str, document_id: str) -> list[Version]:
-        """Every version that has objects, live or not."""
+        """All versions with objects, live or not."""
         prefix = self._document(owner, document_id)
         names = {key.removeprefix(prefix).partition("/")[0] for key in self._blobs.keys(prefix)}
         return [Version(owner, document_id, name) for name in sorted(names)]
 
     def _document(self, owner: str, document_id: str) -> str:
-        """An owner has no slash, so no two pairs of owner and document hash the same text."""
+        """An owner contains no slash, so two pairs of owner and document never hash the same text."""
         digest = hashlib.sha256(f"{owner}/{document_id}".encode()).hexdigest()
         return f"vectors/{self.index}/{digest}/"
 
@@ -129,17 +129,17 @@ class ObjectVectors:
         return f"{self._prefix(version)}{batch:04d}"
 
     def _matrix(self, prefix: str) -> Matrix:
-        import numpy as np  # in the layer of `search` alone
+        import numpy as np  # only in the layer of `search`
 
         cached = self._cache.get(prefix)
         if cached is None:
             data = self._blobs.get(f"{prefix}.f32")
             cached = np.frombuffer(data, dtype="<f4").reshape(-1, self.dimensions)
-            self._remember(prefix, cached)
+            self._cache_matrix(prefix, cached)
         return cached
 
-    def _remember(self, prefix: str, matrix: Matrix) -> None:
-        """Keep it, and let the oldest go where there is no room. Many threads read at once."""
+    def _cache_matrix(self, prefix: str, matrix: Matrix) -> None:
+        """Cache a matrix, and remove the oldest ones while the cache is too large. Thread-safe."""
         with self._lock:
             if prefix not in self._cache:
                 self._cache[prefix] = matrix
@@ -164,7 +164,7 @@ class ObjectVectors:
 
 
 def _nearest(vector: Sequence[float], matrices: Sequence[Matrix], top_k: int) -> list[tuple[int, int, float]]:
-    """(matrix, row, score) of the best rows."""
+    """(index of the matrix, row, score) of the nearest rows."""
     import numpy as np
 
     if not matrices:
@@ -180,7 +180,7 @@ def _nearest(vector: Sequence[float], matrices: Sequence[Matrix], top_k: int) ->
 
 
 def pack(vectors: Iterable[Sequence[float]]) -> bytes:
-    """Rows of float32, little-endian whatever the machine."""
+    """The vectors as rows of little-endian float32."""
     numbers = array("f", (x for vector in vectors for x in vector))
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -188,7 +188,7 @@ def pack(vectors: Iterable[Sequence[float]]) -> bytes:
 
 
 def unpack(data: bytes, dimensions: int) -> list[Sequence[float]]:
-    """The rows that `pack` made; a last one that is not whole is left out."""
+    """The rows in the result of `pack`, without an incomplete last one."""
     width = 4 * dimensions
     numbers = array("f", data[: len(data) // width * width])
     if sys.byteorder == "big":

@@ -1,8 +1,8 @@
-"""Cuts a document into chunks for embedding, where a reader would.
+"""Cuts a document into chunks for embedding.
 
-A chunk ends before a heading if it can, else after a paragraph, a line, a sentence, a word; only a word
-longer than a whole chunk is cut inside, and no character that a reader sees as one (a grapheme cluster)
-ever is. Nothing but white space between chunks is left out. Time is linear in the text.
+A chunk ends before a heading if possible, else after a paragraph, a line, a sentence or a word. Only a word
+longer than a whole chunk is cut, and a grapheme cluster is never cut. Only white space between chunks is omitted.
+The time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MAX_HEADING = 240  # characters of a heading path
 class Chunk:
     """A passage: `text` is the document's `[start:end]`, in characters.
 
-    `heading` is the path of headings it stands under, its own included: "Guide > Install", or "". Of a path
-    longer than `MAX_HEADING` the outermost titles are left out.
+    `heading`: the path of its headings, such as "Guide > Install", or "". If the path is longer than MAX_HEADING,
+    the outermost titles are omitted.
     """
 
     text: str
@@ -36,9 +36,9 @@ class Chunk:
 def chunk(text: str, *, size: int, overlap: int) -> Iterator[Chunk]:
     """Chunks of at most `size` characters, each repeating at most `overlap` characters of the one before.
 
-    Longer than `size` is only a chunk that is one grapheme cluster. A repetition begins where a sentence does,
-    else a word, else (after a cut inside a word) anywhere; it never reaches back over a heading, and it is
-    left out where a word would have to be cut to make room for it. Blank text has no chunks.
+    A chunk is longer than `size` only if it is a single grapheme cluster. A repetition begins with a sentence,
+    else with a word, else (after a cut inside a word) anywhere. It contains no heading, and is omitted if a word
+    would have to be cut for it. Blank text has no chunks.
 
     Raises ValueError unless 0 <= overlap < size.
     """
@@ -48,7 +48,7 @@ def chunk(text: str, *, size: int, overlap: int) -> Iterator[Chunk]:
 
 
 class _Cutter:
-    """One pass over a text. `fresh` is always where the text begins that no chunk has yet."""
+    """One pass over a text. `fresh`: where the text begins that no chunk contains yet."""
 
     def __init__(self, text: str, size: int, overlap: int) -> None:
         self.text, self.size, self.overlap = text, size, overlap
@@ -64,15 +64,15 @@ class _Cutter:
             start, cut, clean = self._cut(start, fresh, low)
             end = _trim(self.text, start, cut)
             if end <= fresh:
-                raise AssertionError(f"no progress at {fresh}")  # fails the job, where a loop would hang it
+                raise AssertionError(f"no progress at {fresh}")  # instead of an endless loop
             yield Chunk(self.text[start:end], start, end, _title(path))
             fresh = _skip(self.text, end)
             start = self._reach_back(start, end, fresh, clean)
 
     def _enter(self, fresh: int) -> tuple[tuple[Heading, ...], int]:
-        """The path over a chunk whose new text begins here, and the offset it must reach beyond.
+        """The path of a chunk whose new text begins at `fresh`, and the offset that its end must exceed.
 
-        Headings that open the chunk belong to its path, and are worth nothing without what follows them.
+        Headings at the start of the chunk belong to its path, and the chunk must contain text after them.
         """
         limit = fresh + self.size
         while (not self.ahead or self.ahead[-1].start <= limit) and (heading := next(self.outline, None)):
@@ -81,18 +81,18 @@ class _Cutter:
             self.path = _under(self.path, self.ahead.popleft())
         path, low = self.path, fresh
         for heading in chain(self.path[-1:], self.ahead):
-            body = heading.body - is_joined(self.text, heading.body)  # a space that carries a mark is text
+            body = heading.body - is_joined(self.text, heading.body)  # a space with a combining mark is text
             if heading.start > low or body >= limit:
                 break
             path, low = _under(path, heading), max(low, body)
         return path, low
 
     def _cut(self, start: int, fresh: int, low: int) -> tuple[int, int, bool]:
-        """Start and end of the next chunk, and whether the end is a clean one, not inside a word."""
+        """Start and end of the next chunk, and whether the end is clean, which is not inside a word."""
         for begin in dict.fromkeys((start, fresh)):
             if clean := self._clean_cut(begin, fresh, low):
                 return begin, clean, True
-        # A word too long for any chunk: what is repeated before a shorter one would push that over the edge.
+        # The word is too long for a chunk. Without the repetition a shorter word may fit.
         begin = fresh if self._word_fits(fresh) else start
         cut = last_boundary(self.text, begin, begin + self.size)
         if cut <= fresh:
@@ -100,7 +100,7 @@ class _Cutter:
         return begin, cut, False
 
     def _clean_cut(self, start: int, fresh: int, low: int) -> int | None:
-        """The best place beyond `low` for a chunk from `start` to end without cutting a word, if there is one."""
+        """The best end after `low` of a chunk from `start` that cuts no word, if there is one."""
         limit = start + self.size
         if self.stop <= limit:
             return self.stop
@@ -116,12 +116,12 @@ class _Cutter:
         return low if fresh < low <= limit and self._word_fits(low) else None
 
     def _section(self, floor: int, limit: int) -> int | None:
-        """Where the last of the highest-ranking sections begins that begin in `floor < start <= limit`."""
+        """The start of the last section of the highest level that begins in `floor < start <= limit`."""
         ranks = ((h.level, -h.start) for h in self.ahead if floor < h.start <= limit and h.start == h.top)
         return -min(ranks, default=(0, 0))[1] or None
 
     def _keep_together(self, cut: int, low: int) -> int:
-        """The place at or before `cut` that parts no heading from its body and splits no cluster."""
+        """The last place up to `cut` that separates no heading from its body and splits no cluster."""
         while is_joined(self.text, cut):
             cut -= 1
         heading = next((h for h in reversed(self.ahead) if h.start < cut), None)
@@ -132,7 +132,7 @@ class _Cutter:
         return self.stop - at <= self.size or bool(breaks.WORD_END.match(self.text, at, at + self.size + 2))
 
     def _reach_back(self, start: int, end: int, fresh: int, clean: bool) -> int:
-        """Where the chunk after `start:end` begins: at `fresh`, or at most `overlap` before `end`."""
+        """The start of the chunk after `start:end`: `fresh`, or at most `overlap` before `end`."""
         target = max(end - self.overlap, start + 1)
         for heading in reversed(self.ahead):
             if target <= heading.start <= fresh:
@@ -146,7 +146,7 @@ class _Cutter:
 
 
 def _skip(text: str, at: int) -> int:
-    """Past the white space at `at`, but for a space that carries a mark or belongs to what precedes it."""
+    """The end of the white space at `at`. A space in a grapheme cluster with other characters is not skipped."""
     if is_joined(text, at):
         return at
     end = skip_white(text, at)
@@ -154,7 +154,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _trim(text: str, start: int, end: int) -> int:
-    """Where `text[start:end]` ends without its trailing white space."""
+    """The end of `text[start:end]` without trailing white space."""
     end = start + len(text[start:end].rstrip())
     return end + is_joined(text, end)
 

@@ -1,8 +1,8 @@
-"""The process that opens other people's PDF and HTML: `python -m kinds.document.reading.extract`.
+"""The process that parses untrusted PDF and HTML: `python -m kinds.document.reading.extract`.
 
-The document comes on standard input. The answer goes to standard output: one line of JSON, `{"ok": true,
-"pages": …, "size": …}` followed by `size` bytes of UTF-8, or `{"ok": false, "error": …, "message": …}` where
-`error` is the name of a class in `core.errors`. Any other ending is the parser's own fault, or a kill.
+It reads the document from standard input. It writes one line of JSON to standard output: `{"ok": true, "pages": …,
+"size": …}` followed by `size` bytes of UTF-8, or `{"ok": false, "error": …, "message": …}` where `error` is the
+name of a class in `core.errors`. After any other output the parser has failed or was killed.
 """
 
 from __future__ import annotations
@@ -19,46 +19,47 @@ from kinds.document.reading.text import clean, is_blank
 
 
 def main(media_type: str, max_characters: int, timeout_seconds: float, memory_mb: int) -> None:
-    """Limit this process, then answer for the document on standard input."""
+    """Limit the resources of this process, then parse the document on standard input."""
     _limit_process(timeout_seconds, memory_mb)
     try:
         text, pages = extract(sys.stdin.buffer.read(), media_type=media_type, max_characters=max_characters)
-        _answer(text.encode(), ok=True, pages=pages)
+        _write_result(text.encode(), ok=True, pages=pages)
     except InvalidDocument as error:
-        _answer(ok=False, error=type(error).__name__, message=str(error))
+        _write_result(ok=False, error=type(error).__name__, message=str(error))
     except (MemoryError, RecursionError):
-        _answer(ok=False, error=TooComplex.__name__, message="The document is too complex to read. Simplify it.")
+        message = "The document is too complex to read. Simplify it."
+        _write_result(ok=False, error=TooComplex.__name__, message=message)
 
 
 def extract(data: bytes, *, media_type: str, max_characters: int) -> tuple[str, int | None]:
-    """The text of a PDF or an HTML page, never blank, and the number of pages of a PDF.
+    """The text of a PDF or an HTML page, and the number of pages of a PDF.
 
-    Raises a subclass of `InvalidDocument`.
+    Raises a subclass of InvalidDocument, NoText if the text is blank.
     """
-    # One library per process: each costs tens of milliseconds to load.
+    # Each library takes tens of milliseconds to import, so only one is imported.
     if media_type == PDF:
         from kinds.document.reading.pdf_text import pdf_text
 
         text, pages = pdf_text(data, max_characters=max_characters)
-        advice = f"None of the PDF's {pages} pages has text: it is a scan. Run text recognition (OCR) on it."
+        advice = f"None of the PDF's {pages} pages has text, so it is a scan. Run text recognition (OCR) on it."
     else:
         from kinds.document.reading.html_text import html_text
 
         text, pages = clean(html_text(data)), None
-        advice = "The page has no text without its scripts. Save it from the browser as it is shown."
+        advice = "The page has no text without its scripts. Save the rendered page from a browser."
     if is_blank(text):
         raise NoText(advice)
     if len(text) > max_characters:
-        raise DocumentTooLarge(f"The document holds more than {max_characters} characters. Split it.")
+        raise DocumentTooLarge(f"The document has more than {max_characters} characters. Split it.")
     return text, pages
 
 
 def _limit_process(timeout_seconds: float, memory_mb: int) -> None:
-    """Last resort if the parent dies: the parent's own clock is the one that normally strikes."""
+    """Effective only if the parent process dies: normally the parent ends this process before."""
     seconds = math.ceil(timeout_seconds) + 1
     _set_limit(resource.RLIMIT_CPU, seconds)
     _set_limit(resource.RLIMIT_CORE, 0)
-    if sys.platform == "linux":  # elsewhere the kernel refuses or ignores it
+    if sys.platform == "linux":  # other kernels reject or ignore it
         _set_limit(resource.RLIMIT_AS, memory_mb * 1024 * 1024)
 
 
@@ -69,7 +70,7 @@ def _set_limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def _answer(body: bytes = b"", **header: object) -> None:
+def _write_result(body: bytes = b"", **header: object) -> None:
     out = sys.stdout.buffer
     out.write(json.dumps({**header, "size": len(body)}).encode() + b"\n" + body)
     out.flush()
@@ -77,4 +78,4 @@ def _answer(body: bytes = b"", **header: object) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
-    os._exit(0)  # PDFium's tear-down is worth nothing here
+    os._exit(0)  # skips PDFium's clean-up

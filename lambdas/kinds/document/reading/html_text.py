@@ -1,11 +1,11 @@
-"""HTML to Markdown-like text: headings as `#` lines, blocks apart by blank lines, nothing hidden."""
+"""Extracts text from HTML: headings as `#` lines, blank lines between blocks, without hidden elements."""
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterator
 
+import webencodings  # type: ignore[import-untyped]
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from core.errors import TooComplex, UnsupportedType
@@ -15,28 +15,12 @@ _META_BYTES = 4096
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _META_CHARSET = re.compile(rb"<meta\b[^>]*?\bcharset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _XML_ENCODING = re.compile(rb"\A\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)", re.IGNORECASE)
-# What a page calls by the first name is read by browsers as the second (WHATWG Encoding, 4.2).
-_READ_AS = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "tis-620": "cp874",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "big5": "big5hkscs",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-    "utf-16": "utf-8",
-    "utf-16-le": "utf-8",
-    "utf-16-be": "utf-8",
-}
-_WEB_CODEC = re.compile(
-    r"utf-8|cp125\d|cp866|cp874|cp932|cp949|iso8859-\d+|koi8-[ru]|mac-roman|mac-cyrillic"
-    r"|gb18030|big5hkscs|euc_jp|iso2022_jp"
-)
+# A page in UTF-16 has a byte order mark: https://html.spec.whatwg.org/multipage/parsing.html#prescan-a-byte-stream-to-determine-its-encoding
+# GBK is decoded as GB 18030: https://encoding.spec.whatwg.org/#gbk-decoder
+_DECODED_AS = {"utf-16be": "utf-8", "utf-16le": "utf-8", "gbk": "gb18030"}
+_NO_TEXT = ("replacement", "x-user-defined")
 
-_UNREAD = frozenset({
+_SKIPPED = frozenset({
     "head", "script", "style", "template", "noscript", "nav", "svg", "iframe", "object",
     "audio", "video", "canvas", "select", "textarea", "button",
 })  # fmt: skip
@@ -47,7 +31,7 @@ _BLOCKS = frozenset({
     "table", "tbody", "tfoot", "thead", "tr", "ul",
 })  # fmt: skip
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
-_LINES = {"li": "list", "dt": "terms", "dd": "terms", "tr": "table"}  # neighbours of a kind get no blank line
+_LINES = {"li": "list", "dt": "terms", "dd": "terms", "tr": "table"}  # no blank line between two of a group
 _LISTS = frozenset({"ol", "ul", "menu", "dir"})
 _INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _SPACES = re.compile(r"[ \t\n\r\f]+")
@@ -57,18 +41,19 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 def html_text(data: bytes) -> str:
-    """The text a reader of the page sees, entities decoded, from all of its bodies; blank if there is none.
+    """The visible text of the page, with entities decoded. It may be blank.
 
-    A page without an `h1` is headed by its title. Raises `UnsupportedType` if the encoding is unknown or wrong.
+    If the page has no `h1`, its title is the first heading. Raises UnsupportedType if the encoding is unknown or
+    wrong.
     """
     try:
         tree = LexborHTMLParser(_decode(data))
-    except SelectolaxError:  # all it says when memory runs out
+    except SelectolaxError:  # raised when memory runs out
         raise TooComplex("The page is too complex to read. Split or simplify it.") from None
-    outline = _Outline()
+    blocks = _Blocks()
     for node, entering in _walk(tree.root):
-        outline.add(node, entering=entering)
-    return _titled(outline.text(), tree)
+        blocks.add(node, entering=entering)
+    return _titled(blocks.text(), tree)
 
 
 def _titled(text: str, tree: LexborHTMLParser) -> str:
@@ -93,27 +78,27 @@ def _decode(data: bytes) -> str:
 def _declared(data: bytes) -> str | None:
     head = _COMMENT.sub(b"", data[:_META_BYTES])
     found = _XML_ENCODING.search(head) or _META_CHARSET.search(head)
-    return _codec(found[1].decode("ascii", "replace")) if found else None
+    return _codec(found[1].decode("latin-1")) if found else None
 
 
 def _codec(label: str) -> str:
-    """The codec for an encoding that browsers know: Python's other codecs are not for strangers' bytes."""
-    try:
-        name = codecs.lookup({"x-sjis": "cp932", "x-gbk": "gbk"}.get(label.lower(), label)).name
-    except LookupError:
-        name = ""
-    name = _READ_AS.get(name, name)
-    if not _WEB_CODEC.fullmatch(name):
+    """The Python codec of an encoding label: https://encoding.spec.whatwg.org/#names-and-labels
+
+    Other codecs of Python do not decode text, or are not safe for untrusted bytes.
+    """
+    encoding = webencodings.lookup(label)
+    if encoding is None or encoding.name in _NO_TEXT:
         raise UnsupportedType(f"The page's encoding {label[:40]!r} is unknown. Save it as UTF-8.")
-    return name
+    codec: str = encoding.codec_info.name
+    return _DECODED_AS.get(encoding.name, codec)
 
 
 def _walk(root: LexborNode | None) -> Iterator[tuple[LexborNode, bool]]:
-    """Every visible node on entering it, and blocks again on leaving; without recursion, for pages nest deep."""
+    """Every visible node on entering it, and blocks also on leaving. Not recursive, because pages can be deep."""
     pending = [(root, True)] if root is not None else []
     while pending:
         node, entering = pending.pop()
-        if entering and _is_unseen(node):
+        if entering and _is_hidden(node):
             continue
         yield node, entering
         if not entering or node.is_text_node:
@@ -126,54 +111,54 @@ def _walk(root: LexborNode | None) -> Iterator[tuple[LexborNode, bool]]:
             child = child.prev
 
 
-def _is_unseen(node: LexborNode) -> bool:
+def _is_hidden(node: LexborNode) -> bool:
     if not node.is_element_node:
         return not node.is_text_node
-    if node.tag in _UNREAD:
+    if node.tag in _SKIPPED:
         return True
     attributes = node.attributes
     return "hidden" in attributes or bool(_INVISIBLE.search(attributes.get("style") or ""))
 
 
-class _Outline:
-    """Collects running text into blocks. A block is put down when an element around it begins or ends."""
+class _Blocks:
+    """Collects inline text into blocks. A block ends when a block element begins or ends."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._running: list[str] = []
+        self._inline: list[str] = []
         self._prefix = ""
-        self._kind: str | None = None
-        self._last_kind: str | None = None
-        self._numbers: list[int | None] = []  # one per open list: the last item's number, if it counts
+        self._group: str | None = None
+        self._last_group: str | None = None
+        self._numbers: list[int | None] = []  # per open list: its last number, or None
         self._preformatted = 0
 
     def add(self, node: LexborNode, *, entering: bool) -> None:
         tag = node.tag or ""
         if node.is_text_node:
             text = (node.text_content or "").replace("\u00ad", "")
-            self._running.append(text if self._preformatted else _SPACES.sub(" ", text))
+            self._inline.append(text if self._preformatted else _SPACES.sub(" ", text))
         elif tag == "br":
-            self._running.append("\n")
-        elif tag in ("td", "th") and self._running:
-            self._running.append(" | ")
+            self._inline.append("\n")
+        elif tag in ("td", "th") and self._inline:
+            self._inline.append(" | ")
         elif tag in _BLOCKS:
-            self._turn(node, tag, entering=entering)
+            self._block_boundary(node, tag, entering=entering)
 
     def text(self) -> str:
-        self._put_down()
+        self._end_block()
         return "".join(self._parts)
 
-    def _turn(self, node: LexborNode, tag: str, *, entering: bool) -> None:
-        self._put_down()
+    def _block_boundary(self, node: LexborNode, tag: str, *, entering: bool) -> None:
+        self._end_block()
         if tag == "pre":
             self._preformatted += 1 if entering else -1
         elif tag in _LISTS:
-            self._turn_list(node, entering=entering)
+            self._list_boundary(node, entering=entering)
         elif tag in _LINES or tag in _HEADINGS:
-            self._kind = _LINES.get(tag) if entering else None
+            self._group = _LINES.get(tag) if entering else None
             self._prefix = self._marker(tag) if entering else ""
 
-    def _turn_list(self, node: LexborNode, *, entering: bool) -> None:
+    def _list_boundary(self, node: LexborNode, *, entering: bool) -> None:
         if not entering:
             self._numbers.pop()
         elif node.tag == "ol":
@@ -191,29 +176,29 @@ class _Outline:
         self._numbers[-1] = number + 1
         return f"{number + 1}. "
 
-    def _put_down(self) -> None:
-        running = "".join(self._running)
-        self._running.clear()
-        block = _fenced(running) if self._preformatted else _flowed(running)
+    def _end_block(self) -> None:
+        inline = "".join(self._inline)
+        self._inline.clear()
+        block = _fenced(inline) if self._preformatted else _flowed(inline)
         if not block:
             return
         if self._prefix.startswith("#"):
             block = block.replace("\n", " ")
         if self._parts:
-            self._parts.append("\n" if self._kind and self._kind == self._last_kind else "\n\n")
+            self._parts.append("\n" if self._group and self._group == self._last_group else "\n\n")
         self._parts.append(self._prefix + block)
-        self._prefix, self._last_kind = "", self._kind
+        self._prefix, self._last_group = "", self._group
 
 
-def _flowed(running: str) -> str:
-    text = _AROUND_BREAK.sub("\n", _RUN_OF_SPACES.sub(" ", running)).strip(" \n")
+def _flowed(inline: str) -> str:
+    text = _AROUND_BREAK.sub("\n", _RUN_OF_SPACES.sub(" ", inline)).strip(" \n")
     return _BLANK_LINES.sub("\n\n", text)
 
 
-def _fenced(running: str) -> str:
-    """A code block, so that its `#` lines are no headings; the fence is longer than any inside."""
-    if not running.strip():
+def _fenced(inline: str) -> str:
+    """A code block, so that its `#` lines are not headings. The fence is longer than any inside."""
+    if not inline.strip():
         return ""
-    longest = max(re.findall(r"`{3,}", running), key=len, default="``")
-    body = running.strip("\n")
+    longest = max(re.findall(r"`{3,}", inline), key=len, default="``")
+    body = inline.strip("\n")
     return f"{longest}`\n{body}\n{longest}`"

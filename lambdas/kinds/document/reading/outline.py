@@ -1,8 +1,8 @@
-"""The headings of a plain text or Markdown document, found in one pass.
+"""Finds the headings of a plain text or Markdown document in one pass.
 
-A heading is `# Title` (CommonMark's ATX heading) or a line of its own with a line of `=`, `-`, `*`, `~`, `^`,
-`"`, `+` or `#` under it, with or without one above it (setext, reStructuredText, Sphinx's text output).
-Lines longer than `MAX_TITLE` are prose, and what stands between two lines of backquotes is code.
+A heading is `# Title` (ATX heading of CommonMark), or a line with a line of `=`, `-`, `*`, `~`, `^`, `"`, `+` or
+`#` below it, and optionally above it (setext, reStructuredText, Sphinx's text output). Lines longer than
+`MAX_TITLE` are prose, and lines between two lines of backquotes are code.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _LINE = re.compile(
 )
 _CLOSING = re.compile(r"(?:^|[ \t])#+$")
 _WORD = re.compile(r"\w")
-_INK = re.compile(r"\S")
+_NOT_SPACE = re.compile(r"\S")
 
 
 class Heading(NamedTuple):
-    """Positions are offsets into the text: the heading's first character, and the first one below it.
+    """`start` and `body`: the offsets of the heading's first character, and of the first one below it.
 
-    `top` is where the run of headings begins that stand directly above this one; `start` if there is none.
+    `top`: where the headings directly above this one begin; `start` if there are none.
     """
 
     start: int
@@ -39,9 +39,9 @@ class Heading(NamedTuple):
 
 
 def headings(text: str) -> Iterator[Heading]:
-    """The headings of `text` in order, found as they are asked for."""
-    # A line feed before every line, the first included, is a literal that the search can skip to. The offset
-    # of that line feed here is the offset of the line itself in `text`.
+    """The headings of `text` in order. A generator: it reads on only when the next heading is needed."""
+    # With a line feed before every line, the pattern begins with a literal, which is fast to find. The offset of
+    # that line feed in `lines` is the offset of the line in `text`.
     lines = "\n" + text
     fenced, end, last = False, 0, Heading(0, -1, 0, 0, "")
     for line in _LINE.finditer(lines):
@@ -57,9 +57,9 @@ def headings(text: str) -> Iterator[Heading]:
 
 
 def skip_white(text: str, at: int) -> int:
-    """Where the white space that begins at `at` ends."""
-    ink = _INK.search(text, at)
-    return ink.start() if ink else len(text)
+    """The end of the white space that begins at `at`."""
+    found = _NOT_SPACE.search(text, at)
+    return found.start() if found else len(text)
 
 
 def _atx(line: re.Match[str]) -> tuple[int, int, str]:
@@ -70,14 +70,14 @@ def _atx(line: re.Match[str]) -> tuple[int, int, str]:
 
 
 def _underlined(lines: str, underline: re.Match[str]) -> tuple[int, int, str]:
-    """Where the heading above an underline starts, its level and title: one short line with words in it.
+    """(start, level, title) of the heading above an underline: one short line with words in it.
 
-    Above it stands nothing, or its overline. The title is empty where this is no heading.
+    The line above it is blank or its overline. The title is empty if it is not a heading.
     """
     at, mark, width = underline.start(), underline["mark"], len(underline[0].strip())
     *_, above, line = ("\n" + lines[max(0, at - 2 * MAX_TITLE) : at]).split("\n")
     overline, title = above.strip(), line.strip()
-    # Markdown lets `=` and `-` be shorter than the title; a short row of anything else is decoration.
+    # In Markdown, `=` and `-` can be shorter than the title. A short line of other marks is decoration.
     short = width < len(title) and mark not in "=-"
     if short or overline.strip(mark) or len(line) > MAX_TITLE or not _WORD.search(title):
         return at, 0, ""

@@ -1,7 +1,7 @@
-"""Bytes of a document to its text: whole, or a failure that says why.
+"""Extracts the whole text of a document, or raises an error with the reason.
 
-PDF and HTML are read by a child process with a clock and a ceiling on memory, no credentials and nothing to
-write to but its pipe, so that one hostile page fails its own job and nothing else.
+A child process parses PDF and HTML. It has limits of time and memory, no credentials, and writes to a pipe only,
+so a hostile document fails its own job and nothing else.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from core.errors import DocumentTooLarge, InvalidDocument, ParseTimeout, RecadoE
 from kinds.document.reading.sniff import HTML, PDF, sniff
 from kinds.document.reading.text import clean, decode
 
-# No user or site directories, no working directory, nothing written: modules come from PYTHONPATH alone.
+# No user and site directories, no working directory, no bytecode files: modules come from PYTHONPATH only.
 CHILD = (sys.executable, "-P", "-S", "-s", "-B", "-m", "kinds.document.reading.extract")
 # Lambda's Python finds its own shared library by LD_LIBRARY_PATH.
-_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
+_INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH")
 _CHUNK = 64 * 1024
 _HEADER_BYTES = 4096
 _TOO_COMPLEX = (
     "Reading the document took more memory than is allowed, or broke the reader. "
-    "Split it, or export it anew as a simpler file."
+    "Split it, or export it again as a simpler file."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes of the document, characters of its text, wall-clock seconds, and MB of the child's address space."""
+    """Bytes of the document, characters of its text, wall-clock seconds, MB of the child's address space."""
 
     max_bytes: int
     max_characters: int
@@ -45,7 +45,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """Text that is never blank, the media type found, and the number of pages if it has pages."""
+    """Text that is not blank, the detected media type, and the number of pages of a PDF."""
 
     text: str
     media_type: str
@@ -53,33 +53,33 @@ class ParsedDocument:
 
 
 def parse(data: bytes, *, limits: Limits) -> ParsedDocument:
-    """Find out what `data` is and read it.
+    """Detect the media type of `data` and extract its text.
 
-    Raises a subclass of `InvalidDocument` if the document is at fault, `RecadoError` if the parser cannot run.
+    Raises a subclass of InvalidDocument if the document is invalid, and RecadoError if the parser cannot run.
     """
     if len(data) > limits.max_bytes:
-        raise DocumentTooLarge(f"The document has {len(data)} bytes; at most {limits.max_bytes} are read.")
+        raise DocumentTooLarge(f"The document has {len(data)} bytes; the limit is {limits.max_bytes}.")
     media_type = sniff(data)
     if media_type in (PDF, HTML):
-        return _parse_apart(data, media_type, limits)
+        return _parse_in_child(data, media_type, limits)
     text = clean(decode(data))
     if len(text) > limits.max_characters:
         raise DocumentTooLarge(f"The text has more than {limits.max_characters} characters. Split it.")
     return ParsedDocument(text=text, media_type=media_type, pages=None)
 
 
-def _parse_apart(data: bytes, media_type: str, limits: Limits) -> ParsedDocument:
+def _parse_in_child(data: bytes, media_type: str, limits: Limits) -> ParsedDocument:
     output, status = _run(data, media_type, limits)
     if status > 0:
         raise RecadoError(f"the document parser failed to run: exit status {status}")
     if status < 0:
         raise TooComplex(_TOO_COMPLEX)
-    text, pages = _read_answer(output)
+    text, pages = _read_result(output)
     return ParsedDocument(text=text, media_type=media_type, pages=pages)
 
 
 def _run(data: bytes, media_type: str, limits: Limits) -> tuple[bytes, int]:
-    """The child's output and exit status; whatever happens, nothing of its process group is left."""
+    """The child's output and exit status. The child's process group is killed in any case."""
     deadline = time.monotonic() + limits.timeout_seconds
     arguments = (limits.max_characters, limits.timeout_seconds, limits.memory_mb)
     with subprocess.Popen(
@@ -93,7 +93,7 @@ def _run(data: bytes, media_type: str, limits: Limits) -> tuple[bytes, int]:
     ) as process:
         try:
             output = _exchange(process, data, limit=_output_limit(limits), deadline=deadline)
-            return output, process.wait(_left(deadline))
+            return output, process.wait(_seconds_left(deadline))
         except (TimeoutError, subprocess.TimeoutExpired):
             raise ParseTimeout(
                 f"The document could not be read within {limits.timeout_seconds:g} seconds. Split or simplify it."
@@ -103,9 +103,9 @@ def _run(data: bytes, media_type: str, limits: Limits) -> tuple[bytes, int]:
 
 
 def _environment() -> dict[str, str]:
-    """All that the child is told: where modules and libraries are. No credentials, no settings."""
-    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {**passed_on, "LANG": "C.UTF-8", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    """Where modules and libraries are. No credentials and no settings."""
+    inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+    return {**inherited, "LANG": "C.UTF-8", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
 
 
 def _output_limit(limits: Limits) -> int:
@@ -113,7 +113,7 @@ def _output_limit(limits: Limits) -> int:
 
 
 def _exchange(process: subprocess.Popen[bytes], data: bytes, *, limit: int, deadline: float) -> bytes:
-    """Feed the child and collect its answer at the same time, for either pipe may fill up first."""
+    """Write to and read from the child at the same time, since either pipe can fill up first."""
     stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
     unsent, output = memoryview(data), bytearray()
     os.set_blocking(stdin.fileno(), False)
@@ -121,7 +121,7 @@ def _exchange(process: subprocess.Popen[bytes], data: bytes, *, limit: int, dead
         ready.register(stdin, selectors.EVENT_WRITE)
         ready.register(stdout, selectors.EVENT_READ)
         while True:
-            for key, _ in ready.select(_left(deadline)):
+            for key, _ in ready.select(_seconds_left(deadline)):
                 if key.fileobj is stdin:
                     unsent = unsent[_send(key.fd, unsent) :]
                     if not unsent:
@@ -139,10 +139,10 @@ def _send(fd: int, unsent: memoryview) -> int:
     try:
         return os.write(fd, unsent[:_CHUNK])
     except BrokenPipeError:
-        return len(unsent)  # the child has stopped listening: its answer or its status says why
+        return len(unsent)  # the child reads no more: its output or its exit status tells why
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -154,14 +154,14 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _read_answer(output: bytes) -> tuple[str, int | None]:
-    """The text and pages of a good answer; raises what a bad one names. An answer out of form is hostile."""
+def _read_result(output: bytes) -> tuple[str, int | None]:
+    """The text and the pages of a result. Raises the error in it, or TooComplex if the result is malformed."""
     header, _, body = output.partition(b"\n")
     try:
-        answer = json.loads(header)
-        if answer["ok"] and answer["size"] == len(body):
-            return body.decode(), answer["pages"]
-        failure, message = by_name(answer["error"]), str(answer["message"])
+        result = json.loads(header)
+        if result["ok"] and result["size"] == len(body):
+            return body.decode(), result["pages"]
+        failure, message = by_name(result["error"]), str(result["message"])
     except (ValueError, LookupError, TypeError, RecursionError):
         raise TooComplex(_TOO_COMPLEX) from None
     if failure is None or not issubclass(failure, InvalidDocument):

@@ -1,4 +1,4 @@
-"""PDF to text with PDFium, refusing what PDFium would read only in part."""
+"""Extracts text from PDF with PDFium. Refuses files of which PDFium would read only a part."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ import pypdfium2.raw as pdfium_c  # type: ignore[import-untyped]
 from core.errors import DocumentTooLarge, EmptyDocument, EncryptedDocument, TruncatedDocument, UnsupportedType
 from kinds.document.reading.text import clean
 
-# PDFium rebuilds a file whose end is missing from the objects it still finds, and drops the rest in silence.
+# If the end of a file is missing, PDFium reads the objects that it finds and silently drops the others.
 _END = re.compile(rb"startxref\s+(\d{1,12})\s+%%EOF")
 _OBJECT = re.compile(rb"\d\s+\d+\s+obj\b")
 _XREF = re.compile(rb"\s*(?:xref\b|\d+\s+\d+\s+obj\b)")
 _PDF_HEADER = b"%PDF-"
 _FULL_LENGTH = re.compile(rb"/Linearized\b[^>]{0,200}?/L\s+(\d{1,12})")
 _HEAD_BYTES = 2048
-_EVERYWHERE = (-1e9, -1e9, 1e9, 1e9)  # points: text outside the page's box is text too
-_WRAPPED_HYPHEN = re.compile("\x02(?P<joined>[^\\W\\d_])?")  # PDFium's mark for a hyphen that ended a line
+_EVERYWHERE = (-1e9, -1e9, 1e9, 1e9)  # points: includes text outside the page's box
+_WRAPPED_HYPHEN = re.compile("\x02(?P<joined>[^\\W\\d_])?")  # PDFium's mark for a hyphen at the end of a line
 
 
 def pdf_text(data: bytes, *, max_characters: int) -> tuple[str, int]:
     """The text of every page, with a blank line between pages, and the number of pages.
 
-    Values of form fields and notes on the page are part of its text. May be blank: a scan has no text.
-    Raises a subclass of `InvalidDocument`.
+    Includes the values of form fields and the notes on a page. The text of a scan is blank. Raises a subclass of
+    InvalidDocument.
     """
     if _is_cut_off(data):
         raise TruncatedDocument(
-            "The PDF is cut off or damaged at its end. Send the whole file, or export it anew."
+            "The PDF is cut off or damaged at its end. Send the whole file, or export it again."
         )
     document = _open(data)
     if document.get_formtype() == pdfium_c.FORMTYPE_XFA_FULL:
-        raise UnsupportedType("The PDF is an XFA form, which holds no pages. Print it to PDF and send that.")
+        raise UnsupportedType("The PDF is an XFA form, which has no pages. Print it to PDF and send the result.")
     pages, left = [], max_characters
     for number in range(len(document)):
         text = clean(_unwrap(_page_text(document, number))).strip("\n")
         left -= len(text)
         if left < 0:
-            raise DocumentTooLarge(f"The PDF holds more than {max_characters} characters. Split it.")
+            raise DocumentTooLarge(f"The PDF has more than {max_characters} characters. Split it.")
         pages.append(text)
     return "\n\n".join(filter(None, pages)), len(pages)
 
 
 def _is_cut_off(data: bytes) -> bool:
-    """Whether something belongs after the last byte.
+    """Whether bytes are missing at the end.
 
-    A whole file, and each whole update appended to it, ends with `startxref`, an offset and `%%EOF`, and no
-    object comes after them (ISO 32000-1, 7.5.5 and 7.5.6). Two kinds of file have such an end further up as
-    well: a linearized one, which says its length, and one with another PDF inside, whose offset is not ours.
+    A complete file, and each complete update appended to it, ends with `startxref`, an offset and `%%EOF`, and no
+    object follows (ISO 32000-1, 7.5.5 and 7.5.6). Two kinds of files also contain such an end before: linearized
+    ones, which contain their length, and files with another PDF inside, to which the offset does not apply.
     """
     end = _END.match(data, max(data.rfind(b"startxref"), 0))
     if end is None or _OBJECT.search(data, end.end()):
@@ -72,13 +72,15 @@ def _open(data: bytes) -> pdfium.PdfDocument:
             raise EncryptedDocument("The PDF needs a password. Remove the password and send it again.") from None
         if error.err_code == pdfium_c.FPDF_ERR_SUCCESS:
             raise EmptyDocument("The PDF has no pages.") from None
-        raise TruncatedDocument("The PDF is damaged or cut off. Open it in a reader and export it anew.") from None
+        raise TruncatedDocument(
+            "The PDF is damaged or cut off. Open it in a PDF reader and export it again."
+        ) from None
 
 
 def _page_text(document: pdfium.PdfDocument, number: int) -> str:
     page = _load(document, number)
     if pdfium_c.FPDFPage_Flatten(page, pdfium_c.FLAT_NORMALDISPLAY) == pdfium_c.FLATTEN_SUCCESS:
-        page.close()  # what was flattened into the page is seen only by loading it again
+        page.close()  # flattened content is visible only after loading the page again
         page = _load(document, number)
     textpage = page.get_textpage()
     text: str = textpage.get_text_bounded(*_EVERYWHERE, errors="replace")
@@ -97,7 +99,7 @@ def _load(document: pdfium.PdfDocument, number: int) -> pdfium.PdfPage:
 
 
 def _unwrap(text: str) -> str:
-    """Join words that were hyphenated at a line's end; before a capital or a digit the hyphen is the word's."""
+    """Join words that were hyphenated at the end of a line. Keep the hyphen before a capital or a digit."""
     return _WRAPPED_HYPHEN.sub(_rejoined, text).replace("\u00ad", "")
 
 

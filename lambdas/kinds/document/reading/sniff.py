@@ -1,4 +1,4 @@
-"""What a document is, judged by its bytes and never by its name."""
+"""Detects the media type of a document by its content, not by its name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PDF, HTML, MARKDOWN, PLAIN = "application/pdf", "text/html", "text/markdown", "t
 
 _HEAD_BYTES = 4096
 _PDF_HEADER = re.compile(rb"%PDF-\d")
-_PDF_HEADER_WITHIN = 1024  # bytes, as readers do (ISO 32000-1, implementation note 13)
+_PDF_HEADER_WITHIN = 1024  # bytes (ISO 32000-1, implementation note 13)
 _PDF_TRAILER = re.compile(rb"startxref\s+\d+\s+%%EOF\s*\Z")
-# Atomic, so that a row of comments cannot make the match exponential.
+# Atomic groups, so that many comments do not make the match exponential.
 _HTML_START = re.compile(
     r"(?>\s+|<!--.*?-->|<\?.*?>)*+<(?:!doctype\s+html|(?:html|head|body|title|meta|link|base|script|style)\b)",
     re.IGNORECASE | re.DOTALL,
@@ -27,8 +27,8 @@ _MARKDOWN_LINE = re.compile(r"^(?:#{1,6}[ \t]+\S|```|~~~)", re.MULTILINE)
 
 _ZIP = "a ZIP container, as DOCX, XLSX, PPTX, ODT and EPUB are: export it as PDF or HTML"
 _IMAGE = "an image: run text recognition (OCR) on it and send the text or a searchable PDF"
-_PACKED = "a compressed file: unpack it and send what is inside"
-_KNOWN = (
+_COMPRESSED = "a compressed file: unpack it and send its content"
+_UNSUPPORTED = (
     (b"PK\x03\x04", _ZIP),
     (b"PK\x05\x06", _ZIP),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file (DOC, XLS, PPT): export it as PDF or HTML"),
@@ -39,9 +39,9 @@ _KNOWN = (
     (b"GIF8", _IMAGE),
     (b"II*\x00", _IMAGE),
     (b"MM\x00*", _IMAGE),
-    (b"\x1f\x8b", _PACKED),
-    (b"\xfd7zXZ\x00", _PACKED),
-    (b"7z\xbc\xaf\x27\x1c", _PACKED),
+    (b"\x1f\x8b", _COMPRESSED),
+    (b"\xfd7zXZ\x00", _COMPRESSED),
+    (b"7z\xbc\xaf\x27\x1c", _COMPRESSED),
     (b"\x7fELF", "a program, not a document: send a PDF, an HTML page or UTF-8 text"),
 )
 
@@ -49,15 +49,15 @@ _KNOWN = (
 def sniff(data: bytes) -> str:
     """The media type of `data`: PDF, HTML, Markdown or plain text.
 
-    What the bytes begin with decides. A PDF header further on, within the first 1,024 bytes, counts unless
-    the rest is a page or a text. Raises `EmptyDocument`, or `UnsupportedType` with advice.
+    The first bytes decide. A PDF header after them, within the first 1,024 bytes, counts unless the rest is a
+    page or a text. Raises EmptyDocument, or UnsupportedType with advice.
     """
     if not data.strip():
         raise EmptyDocument("The document is empty.")
     header = _PDF_HEADER.search(data[:_PDF_HEADER_WITHIN])
     if header and not data[: header.start()].strip(b"\xef\xbb\xbf\x00 \t\r\n\f"):
         return PDF
-    _refuse_known(data)
+    _refuse_unsupported(data)
     if _HTML_START.match(_head(data)):
         return HTML
     if header and _PDF_TRAILER.search(data[-_PDF_HEADER_WITHIN:]):
@@ -75,8 +75,8 @@ def _head(data: bytes) -> str:
     return data[len(mark) : _HEAD_BYTES].decode(encoding or "latin-1", errors="replace")
 
 
-def _refuse_known(data: bytes) -> None:
-    for signature, advice in _KNOWN:
+def _refuse_unsupported(data: bytes) -> None:
+    for signature, advice in _UNSUPPORTED:
         if data.startswith(signature):
             raise UnsupportedType(f"The document is {advice}.")
 

@@ -1,4 +1,4 @@
-"""Plain text: decoded strictly, cleaned of what no reader sees, and never blank by accident."""
+"""Plain text: strict decoding, and removal of invisible characters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 
 from core.errors import UnsupportedType
 
-# UTF-32 before UTF-16: the little-endian mark of the first begins with that of the second.
-_MARKS = (
+# UTF-32 before UTF-16: the little-endian mark of UTF-32 begins with that of UTF-16.
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -16,18 +16,18 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _LINE_ENDS = re.compile(r"\r\n?|\v")
-_UNSEEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufffe\uffff]")
+_INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufffe\uffff]")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _MAX_CONTROL_SHARE = 0.01
 
 
 def byte_order_mark(data: bytes) -> tuple[bytes, str | None]:
-    """The Unicode mark that `data` begins with and the encoding it names; `(b"", None)` without one."""
-    return next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", None))
+    """The byte order mark at the start of `data` and its encoding, or `(b"", None)`."""
+    return next(((mark, name) for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), (b"", None))
 
 
 def decode(data: bytes) -> str:
-    """UTF-8, or UTF-16 and UTF-32 that say so by a mark; anything else is `UnsupportedType`, never guessed."""
+    """Decode UTF-8, or UTF-16 and UTF-32 with a byte order mark. Raises UnsupportedType for other encodings."""
     mark, encoding = byte_order_mark(data)
     try:
         text = data[len(mark) :].decode(encoding or "utf-8")
@@ -54,18 +54,18 @@ def _not_text(data: bytes, error: UnicodeDecodeError) -> str:
 
 
 def _control_share(text: str) -> float:
-    return (len(text) - len(_UNSEEN.sub("", text))) / max(len(text), 1)
+    return (len(text) - len(_INVISIBLE.sub("", text))) / max(len(text), 1)
 
 
 def clean(text: str) -> str:
     r"""`text` with `\n` for every line end, a blank line for a form feed, and U+FFFD for lone surrogates.
 
-    C0 controls but tab, DEL and the noncharacters U+FFFE and U+FFFF are dropped. Nothing is normalised.
+    Removes C0 controls except tab, DEL, and the noncharacters U+FFFE and U+FFFF. Does not normalize.
     """
     text = _LINE_ENDS.sub("\n", text).replace("\f", "\n\n")
-    return _LONE_SURROGATE.sub("\ufffd", _UNSEEN.sub("", text))
+    return _LONE_SURROGATE.sub("\ufffd", _INVISIBLE.sub("", text))
 
 
 def is_blank(text: str) -> bool:
-    """Whether a reader would see nothing: only spaces, format characters, private use or U+FFFD."""
+    """Whether nothing is visible: only spaces, format characters, private use characters or U+FFFD."""
     return not any(char.isprintable() and char not in " \ufffd" for char in text)

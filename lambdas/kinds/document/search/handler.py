@@ -1,4 +1,4 @@
-"""The function that loads the model, and answers POST /search."""
+"""The function for POST /search, which loads the embedding model."""
 
 from __future__ import annotations
 

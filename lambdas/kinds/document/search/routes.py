@@ -1,4 +1,4 @@
-"""POST /search: the chunks nearest to a question, in any language that the model knows."""
+"""POST /search: the chunks nearest to a query, in any language that the model supports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from aws_lambda_powertools.event_handler import Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 
-from core.http import answer, caller
+from core.http import caller, json_response
 from kinds.document.dependencies import document_dependencies
 from kinds.document.index.search import Filter, search
 from kinds.document.models import SearchAnswer, SearchRequest
@@ -15,7 +15,7 @@ from kinds.document.models import SearchAnswer, SearchRequest
 router = Router()
 
 
-@router.post("/search", tags=["documents"], summary="Find the nearest chunks of your documents")
+@router.post("/search", tags=["documents"], summary="Search your documents")
 def find(request: SearchRequest) -> Response[SearchAnswer]:
     owner = caller(router, "search")
     only = Filter(document_ids=tuple(request.filter.document_ids), metadata=request.filter.metadata)
@@ -29,4 +29,4 @@ def find(request: SearchRequest) -> Response[SearchAnswer]:
         store=document_dependencies.vectors,
         embedder=document_dependencies.embedder,
     )
-    return answer({"hits": [asdict(hit) for hit in hits]})
+    return json_response({"hits": [asdict(hit) for hit in hits]})

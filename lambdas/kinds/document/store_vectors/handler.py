@@ -1,4 +1,4 @@
-"""Stage 4: as many vectors as chunks, or it is an error; then the document counts as embedded."""
+"""Stage 4: checks that there are as many vectors as chunks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
     job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="store", lease=event["execution"]))
     count = vectors.count(version_of(job))
     if count != event["chunks"]:
-        raise _reason(job, event["chunks"], count)
+        raise _failure(job, event["chunks"], count)
     done = step(verb="embedded", lease=event["execution"], next_stage="notify", vectors=count, index=vectors.index)
     jobs.apply(job.job_id, done)
     return {"index": vectors.index}
 
 
-def _reason(job: Job, chunks: int, vectors: int) -> JobFailure:
-    """What is newer may have come first, and the clean-up after it takes the vectors of all that is older."""
-    made = version_of(job)
-    if document_dependencies.catalog.is_outdated(made.owner, made.document_id, made.version):
+def _failure(job: Job, chunks: int, vectors: int) -> JobFailure:
+    """A newer version may have been published first: its clean-up deletes the vectors of older versions."""
+    version = version_of(job)
+    if document_dependencies.catalog.is_outdated(version.owner, version.document_id, version.version):
         return Superseded("A newer version of this document was indexed first.")
-    return CountMismatch(f"{chunks} chunks, but {vectors} vectors.")
+    return CountMismatch(f"There are {chunks} chunks, but {vectors} vectors.")

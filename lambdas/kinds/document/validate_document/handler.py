@@ -1,4 +1,4 @@
-"""Stage 1: the document's bytes become text, or the job fails with a code that says why."""
+"""Stage 1: extracts the document's text, or fails the job with a code for the reason."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     job = jobs.apply(event["job_id"], begin(DOCUMENT, stage="validate", lease=event["execution"]))
     data = blobs.get(event["source_key"], etag=job.input.get("etag"), max_bytes=limits.max_bytes + 1)
     if len(data) > limits.max_bytes:
-        raise DocumentTooLarge(f"The document is larger than {limits.max_bytes} bytes.")
+        raise DocumentTooLarge(f"The document has more than {limits.max_bytes} bytes, which is the limit.")
     document = parse(data, limits=limits)
     text_key = f"{work_folder(job.job_id)}text"
     blobs.put(text_key, document.text.encode(), content_type="text/plain; charset=utf-8")
-    if jobs.get(job.job_id).is_final:  # canceled, and cleaned up after, while the document was read
+    if jobs.get(job.job_id).is_final:  # canceled and cleaned up while the document was read
         blobs.delete([text_key])
         raise JobClosed("the job has ended")
     return {"text_key": text_key, "characters": len(document.text), "media_type": document.media_type}

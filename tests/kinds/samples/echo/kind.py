@@ -1,4 +1,4 @@
-"""A kind for tests: a queue worker gives back what it was told. It is about nothing."""
+"""A kind for tests on a queue worker, which returns its input. It has no subject."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.models import Request, Text
 
 
 class EchoInput(Request):
-    """What to give back, how often, after so many attempts that fail; and whether to be kept waiting first."""
+    """The words to return, how often, after how many failing attempts, and whether to wait first."""
 
     words: list[Text] = Field(max_length=1000)
     times: int = Field(1, ge=1, le=1000)
@@ -22,33 +22,33 @@ class EchoInput(Request):
 
 
 class EchoRequested(BaseModel):
-    """It has been submitted."""
+    """The job was submitted."""
 
 
-class EchoHeard(BaseModel):
-    """The worker has heard it."""
+class EchoReceived(BaseModel):
+    """The worker has read the input."""
 
     count: int
 
 
 class EchoResult(BaseModel):
-    """The same words."""
+    """The words of the input."""
 
     words: list[str]
 
 
 def admit(job: Job, services: Services) -> Wait | None:
-    """A job that asks to be kept waiting may begin after its first wait."""
+    """A job with `wait` may start after its first wait."""
     return Wait("rate_limit", 40) if job.input["wait"] and job.waiting_for is None else None
 
 
 def answer(attempt: Attempt) -> Mapping[str, Any]:
-    asked = attempt.job.input
-    attempt.blobs.put(f"work/{attempt.job.job_id}/heard", b"heard")
-    attempt.step("heard", count=len(asked["words"]))
-    if attempt.job.attempts <= asked["fail_attempts"]:
-        raise Throttled("The echo is hoarse.")
-    return {"words": asked["words"] * asked["times"]}
+    given = attempt.job.input
+    attempt.blobs.put(f"work/{attempt.job.job_id}/received", b"received")
+    attempt.step("received", count=len(given["words"]))
+    if attempt.job.attempts <= given["fail_attempts"]:
+        raise Throttled("The echo is busy.")
+    return {"words": given["words"] * given["times"]}
 
 
 ECHO = Kind(
@@ -56,7 +56,7 @@ ECHO = Kind(
     input=EchoInput,
     result=EchoResult,
     stages=("answer",),
-    events={"requested": EchoRequested, "heard": EchoHeard, "completed": EchoResult},
+    events={"requested": EchoRequested, "received": EchoReceived, "completed": EchoResult},
     runs_on="worker",
     example={"words": ["hello"]},
     admit=admit,

@@ -1,4 +1,4 @@
-"""A kind for tests: a state machine of one Task counts the words of a text."""
+"""A kind for tests on a state machine with one Task, which counts the words of a text."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class TallyInput(Request):
     list_name: str = "words"
 
 
-class TallyAsked(BaseModel):
-    """It has been submitted."""
+class TallyRequested(BaseModel):
+    """The job was submitted."""
 
     bytes: int
 
 
 class TallyHalved(BaseModel):
-    """Half of the words are counted."""
+    """Half of the words were counted."""
 
     words: int
 
 
 class TallyResult(BaseModel):
-    """How many words there are, and all of them if they were asked for."""
+    """The number of words, and the listed ones."""
 
     words: int
     all_words: list[str]
 
 
-def prepare(asked: TallyInput, inputs: Inputs) -> Mapping[str, Any]:
-    return {"list_name": asked.list_name, **inputs.keep_text(asked.text, field="input.text")}
+def prepare(request: TallyInput, inputs: Inputs) -> Mapping[str, Any]:
+    return {"list_name": request.list_name, **inputs.keep_text(request.text, field="input.text")}
 
 
 def count(attempt: Attempt) -> Mapping[str, Any]:
@@ -61,7 +61,7 @@ TALLY = Kind(
     result=TallyResult,
     subject="list_name",
     stages=("count",),
-    events={"asked": TallyAsked, "halved": TallyHalved, "counted": TallyResult},
+    events={"requested": TallyRequested, "halved": TallyHalved, "counted": TallyResult},
     runs_on="machine",
     example={"text": "one two three four"},
     headline=("words",),

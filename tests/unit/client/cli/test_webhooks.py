@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from http.client import HTTPConnection
+from http.client import HTTPConnection, RemoteDisconnected
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -188,3 +188,21 @@ def test_the_receiver_checks_the_length(headers: dict[str, str], status: int) ->
             connection.putheader(name, value)
         connection.endheaders()
         assert connection.getresponse().status == status
+
+
+def test_the_receiver_keeps_the_connection_of_a_sender_that_does_well() -> None:
+    """The next webhook comes on the same connection, until one is refused."""
+    statuses = iter((204, 400))
+    with (
+        receiver.serve(lambda *_: next(statuses), port=0) as url,
+        closing(HTTPConnection(urlsplit(url).netloc, timeout=10)) as connection,
+    ):
+        ports = []
+        for _ in range(2):
+            connection.request("POST", "/webhooks", body=b"{}")
+            ports.append(connection.sock.getsockname())
+            connection.getresponse().read()
+        assert ports[0] == ports[1]
+        with pytest.raises((RemoteDisconnected, ConnectionError)):  # whether writing or reading notices first
+            connection.request("POST", "/webhooks", body=b"{}")
+            connection.getresponse()

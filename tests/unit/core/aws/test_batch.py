@@ -1,3 +1,5 @@
+"""Batches and dead letters of SQS (core.aws.batch)."""
+
 from __future__ import annotations
 
 import threading
@@ -12,7 +14,7 @@ from core.aws.batch import MAX_DRAINED, Record, drain, log_and_continue, process
 
 
 class DeadLetters:
-    """A queue whose messages stay hidden once they were received, as they do within a call."""
+    """A queue whose received messages stay invisible during a call."""
 
     def __init__(self, count: int) -> None:
         self.there = [f"body {number}" for number in range(count)]
@@ -42,8 +44,8 @@ def record(message_id: str, receives: int = 1) -> dict[str, Any]:
 
 @pytest.mark.parametrize("workers", [1, 4])
 @given(failing=st.sets(st.integers(0, 9)))
-def test_those_that_raised(workers: int, failing: set[int]) -> None:
-    """Every record is handled once, and exactly those that raised are reported, in their order."""
+def test_failures(workers: int, failing: set[int]) -> None:
+    """Every record is handled once, and those that raised are reported, in order."""
     handled: list[str] = []
 
     def handle(record: Record) -> None:
@@ -58,14 +60,14 @@ def test_those_that_raised(workers: int, failing: set[int]) -> None:
     ]
 
 
-def test_all_is_well() -> None:
-    """An empty list of failures, which Lambda reads as success."""
+def test_success() -> None:
+    """Without failures the list is empty, which Lambda takes as success."""
     assert process(event(2), lambda record: None) == {"batchItemFailures": []}
     assert process({"Records": []}, lambda record: None) == {"batchItemFailures": []}
 
 
-def test_workers_work_at_the_same_time() -> None:
-    """One record that waits for another is no standstill where there are workers for both."""
+def test_workers() -> None:
+    """Records are handled concurrently by several workers."""
     barrier = threading.Barrier(2, timeout=5)
 
     def handle(record: Record) -> None:
@@ -75,7 +77,7 @@ def test_workers_work_at_the_same_time() -> None:
 
 
 def test_bodies_are_not_logged(logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """A failure is logged with the message's id and how often it came, and without its body."""
+    """A failure is logged with the message's id and number of receives, and without its body."""
 
     def handle(record: Record) -> None:
         raise ValueError("no")
@@ -86,8 +88,8 @@ def test_bodies_are_not_logged(logged: Callable[[], list[dict[str, Any]]]) -> No
     assert "secret" not in str(line)
 
 
-def test_a_killed_process_reports_nothing() -> None:
-    """What ends the process is not taken for a record that failed."""
+def test_base_exceptions() -> None:
+    """A BaseException is raised, not reported."""
 
     def handle(record: Record) -> None:
         raise KeyboardInterrupt
@@ -97,13 +99,13 @@ def test_a_killed_process_reports_nothing() -> None:
 
 
 def test_receives() -> None:
-    """How often a message came is read from its attributes."""
+    """The number of receives is read from the attributes."""
     assert receives(record("1", receives=5)) == 5
 
 
 @given(fates=st.lists(st.sampled_from(["done", "left", "raises"]), max_size=35))
-def test_what_is_dead_is_buried(fates: list[str]) -> None:
-    """Each message is shown once; exactly those that were seen to are deleted, whatever the others come to."""
+def test_drain(fates: list[str]) -> None:
+    """Each message is handled once. It is deleted if it was handled, whatever happens to the others."""
     queue, shown = DeadLetters(len(fates)), []
 
     def handle(body: str) -> bool:
@@ -118,15 +120,15 @@ def test_what_is_dead_is_buried(fates: list[str]) -> None:
     assert queue.hidden == [f"body {number}" for number, fate in enumerate(fates) if fate != "done"]
 
 
-def test_one_call_buries_so_many() -> None:
-    """A queue that fills up faster than it is emptied ends no call by its timeout."""
+def test_max_drained() -> None:
+    """A call handles at most MAX_DRAINED messages, even if the queue fills up faster."""
     queue = DeadLetters(MAX_DRAINED + 25)
     drain(queue, queue.url, lambda body: True)
     assert (len(queue.there), queue.hidden) == (25, [])
 
 
-def test_a_message_that_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stays, and those behind it are buried."""
+def test_failed_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays in the queue, and the others are handled."""
     queue = DeadLetters(3)
     delete = queue.delete_message
 
@@ -139,8 +141,8 @@ def test_a_message_that_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> No
     assert queue.hidden == ["body 0"]
 
 
-def test_a_queue_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is hidden from whoever calls: it decides what goes on."""
+def test_unreadable_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is raised."""
     queue = DeadLetters(1)
 
     def fail(**request: Any) -> None:
@@ -151,8 +153,8 @@ def test_a_queue_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
         drain(queue, queue.url, lambda body: True)
 
 
-def test_carrying_on(logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """An error is logged with what it concerns, and ends nothing but what raised it."""
+def test_log_and_continue(logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """An error is logged with the facts and not raised."""
     done = []
     with log_and_continue(queue="q", message_id="m-1"):
         raise ValueError("no")
@@ -164,8 +166,8 @@ def test_carrying_on(logged: Callable[[], list[dict[str, Any]]]) -> None:
     assert done == ["more"]
 
 
-def test_the_body_of_a_dead_letter_is_not_logged(logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """A message that cannot be handled is named by its id."""
+def test_bodies_of_dead_letters_are_not_logged(logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """A message that failed is logged by its id."""
     queue = DeadLetters(1)
 
     def handle(body: str) -> bool:
@@ -177,7 +179,7 @@ def test_the_body_of_a_dead_letter_is_not_logged(logged: Callable[[], list[dict[
     assert "body" not in str(line).replace("id of body 0", "")
 
 
-def test_nothing_carries_on_in_a_killed_process() -> None:
-    """What ends the process is no error of one thing among others."""
+def test_base_exceptions_are_not_logged() -> None:
+    """A BaseException is raised."""
     with pytest.raises(KeyboardInterrupt), log_and_continue():
         raise KeyboardInterrupt

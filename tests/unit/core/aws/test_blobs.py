@@ -1,3 +1,5 @@
+"""Objects of the data bucket (core.aws.blobs)."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,7 +16,7 @@ from tests.simulated_cloud.clock import Clock
 
 
 def test_round_trip(blobs: Blobs) -> None:
-    """What is put is what is got, under keys with any characters."""
+    """Objects are read as they were written, under keys with any characters."""
     key = "work/job/año 100%/a+b?c=d&e#f/👩‍🚀"
     blobs.put(key, b"\x00\xff")
     assert blobs.get(key) == b"\x00\xff"
@@ -22,7 +24,7 @@ def test_round_trip(blobs: Blobs) -> None:
 
 
 def test_missing(blobs: Blobs) -> None:
-    """Where there is no object, reading it says that the document's file is gone, and what to do."""
+    """The error for a missing object says what to do."""
     with pytest.raises(SourceNotFound, match="Upload it again and submit a new job"):
         blobs.get("uploads/ana/1")
     assert blobs.head("uploads/ana/1") is None
@@ -30,7 +32,7 @@ def test_missing(blobs: Blobs) -> None:
 
 
 def test_pinned_version(blobs: Blobs) -> None:
-    """With the ETag of what was submitted, an object that was overwritten since counts as gone."""
+    """An object with another ETag than submitted counts as missing."""
     etag = blobs.put("uploads/ana/1", b"old")
     assert blobs.get("uploads/ana/1", etag=etag) == b"old"
     assert blobs.head("uploads/ana/1") == (3, etag)
@@ -41,13 +43,13 @@ def test_pinned_version(blobs: Blobs) -> None:
 
 @pytest.mark.parametrize(("data", "first"), [(b"", b""), (b"a", b"a"), (b"abc", b"abc"), (b"abcd", b"abc")])
 def test_first_bytes(blobs: Blobs, data: bytes, first: bytes) -> None:
-    """No more is read than asked for, and an empty object is read as empty."""
+    """At most `max_bytes` are read, and an empty object is read as empty."""
     blobs.put("k", data)
     assert blobs.get("k", max_bytes=3) == first
 
 
-def test_empty_object_where_a_range_is_refused() -> None:
-    """S3 refuses any range of an empty object, which has no first byte."""
+def test_range_of_empty_object() -> None:
+    """S3 refuses every range of an empty object: it is read as empty."""
 
     class Client:
         def get_object(self, **request: Any) -> Any:
@@ -58,8 +60,8 @@ def test_empty_object_where_a_range_is_refused() -> None:
 
 
 @pytest.mark.parametrize("operation", ["GetObject", "HeadObject"])
-def test_other_errors_pass(blobs: Blobs, operation: str) -> None:
-    """A refusal that says nothing about the object is not taken for its absence."""
+def test_other_errors(blobs: Blobs, operation: str) -> None:
+    """Other errors of S3 are raised."""
     blobs.put("k", b"x")
     calls = Calls(Clock())
     calls.fail("s3", operation, "AccessDenied", times=None)
@@ -67,8 +69,8 @@ def test_other_errors_pass(blobs: Blobs, operation: str) -> None:
         blobs.get("k") if operation == "GetObject" else blobs.exists("k")
 
 
-def test_keys_are_listed_by_prefix_in_order(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All keys of a prefix come in order, over as many pages as it takes, and no others."""
+def test_keys(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys with the prefix are listed in order, over several pages."""
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
     names = [f"work/1/{number:03d}" for number in range(25)]
     for name in [*names, "work/10/000", "other"]:
@@ -81,7 +83,7 @@ def test_keys_are_listed_by_prefix_in_order(blobs: Blobs, monkeypatch: pytest.Mo
 
 
 def test_folders(blobs: Blobs) -> None:
-    """Folders are the names below a prefix that hold something."""
+    """Folders are the common prefixes directly below a prefix."""
     for key in ("vectors/a/1/2", "vectors/a/3", "vectors/b/1", "work/c/1"):
         blobs.put(key, b"")
     assert blobs.folders("vectors/") == ["a", "b"]
@@ -89,7 +91,7 @@ def test_folders(blobs: Blobs) -> None:
 
 
 def test_delete(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any number of keys is deleted, a full request at a time; those that are gone already do no harm."""
+    """Keys are deleted in full requests, and missing keys are ignored."""
     monkeypatch.setattr(module, "MAX_KEYS_PER_DELETE", 2)
     for key in "abcde":
         blobs.put(key, b"x")
@@ -101,8 +103,8 @@ def test_delete(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
     blobs.delete([])
 
 
-def test_delete_that_fails(blobs: Blobs) -> None:
-    """A key that S3 answers it could not delete is an error: nobody may think that it is gone."""
+def test_failed_deletion(blobs: Blobs) -> None:
+    """An error of S3 for a single key is raised."""
     calls = Calls(Clock())
     calls.answers["s3:DeleteObjects"] = lambda params: {"Errors": [{"Key": "a", "Code": "AccessDenied"}]}
     with calls.intercepted(), pytest.raises(RuntimeError, match="1 objects could not be deleted"):
@@ -110,7 +112,7 @@ def test_delete_that_fails(blobs: Blobs) -> None:
 
 
 def test_presigned_put(blobs: Blobs) -> None:
-    """Length, type and `if-none-match` are signed, so the URL takes one upload of exactly this form."""
+    """Length, type and `if-none-match` are signed."""
     url = urlsplit(blobs.presign_put("uploads/ana/1", content_type="application/pdf", size=7, seconds=60))
     query = parse_qs(url.query)
     assert query["X-Amz-SignedHeaders"] == ["content-length;content-type;host;if-none-match"]
@@ -119,7 +121,7 @@ def test_presigned_put(blobs: Blobs) -> None:
     assert url.path.endswith("/uploads/ana/1")
 
 
-def test_presigning_depends_on_every_bound_value(blobs: Blobs) -> None:
+def test_signature_of_presigned_put(blobs: Blobs) -> None:
     """Another size, type or key gives another signature."""
 
     def signature(key: str, content_type: str, size: int) -> str:
@@ -130,14 +132,14 @@ def test_presigning_depends_on_every_bound_value(blobs: Blobs) -> None:
     assert one not in {signature("l", "a/b", 1), signature("k", "a/c", 1), signature("k", "a/b", 2)}
 
 
-def test_presigned_for_the_region(blobs: Blobs) -> None:
-    """The URL's host is the region's own: the global one redirects to it, and the signature is for one host."""
+def test_presigned_host(blobs: Blobs) -> None:
+    """The URL has the region's host: the global one redirects, and the signature includes the host."""
     url = urlsplit(blobs.presign_put("uploads/ana/1", content_type="a/b", size=1, seconds=60))
     assert url.netloc == "data.s3.eu-west-1.amazonaws.com"
 
 
 def test_presigned_part(blobs: Blobs) -> None:
-    """The length is signed, with the upload and the number that the URL names."""
+    """The length is signed, and the URL contains upload id and part number."""
     url = urlsplit(blobs.presign_part("uploads/ana/1", "id", number=2, size=7, seconds=60))
     query = parse_qs(url.query)
     assert query["X-Amz-SignedHeaders"] == ["content-length;host"]
@@ -150,34 +152,34 @@ def sent(s3: Any, upload_id: str, *parts: bytes) -> list[str]:
     return [s3.upload_part(**place, PartNumber=n, Body=part)["ETag"] for n, part in enumerate(parts, 1)]
 
 
-def test_parts_are_joined(blobs: Blobs, s3: Any) -> None:
-    """Of the type that was said at the beginning; again changes nothing, and so does dropping them."""
-    upload_id = blobs.begin_parts("k", content_type="text/csv")
+def test_complete_multipart(blobs: Blobs, s3: Any) -> None:
+    """The object has the type of the upload. Completing or aborting it again changes nothing."""
+    upload_id = blobs.create_multipart("k", content_type="text/csv")
     etags = sent(s3, upload_id, b"a" * 5_242_880, b"b")
     assert blobs.head("k") is None
     for _ in range(2):
-        blobs.join_parts("k", upload_id, etags)
+        blobs.complete_multipart("k", upload_id, etags)
         assert blobs.get("k") == b"a" * 5_242_880 + b"b"
-        blobs.drop_parts("k", upload_id)
+        blobs.abort_multipart("k", upload_id)
     assert s3.head_object(Bucket="data", Key="k")["ContentType"] == "text/csv"
 
 
-def test_parts_are_dropped(blobs: Blobs, s3: Any) -> None:
-    """As often as one likes; then there is nothing to join."""
-    upload_id = blobs.begin_parts("k", content_type="text/csv")
+def test_abort_multipart(blobs: Blobs, s3: Any) -> None:
+    """An upload can be aborted repeatedly, and then not completed."""
+    upload_id = blobs.create_multipart("k", content_type="text/csv")
     etags = sent(s3, upload_id, b"a")
-    blobs.drop_parts("k", upload_id)
-    blobs.drop_parts("k", upload_id)
-    blobs.join_parts("k", upload_id, etags)
+    blobs.abort_multipart("k", upload_id)
+    blobs.abort_multipart("k", upload_id)
+    blobs.complete_multipart("k", upload_id, etags)
     assert blobs.head("k") is None
 
 
-def test_an_object_that_is_there_stays(blobs: Blobs, s3: Any) -> None:
-    """Parts do not replace what has come under their key in the meantime."""
-    upload_id = blobs.begin_parts("k", content_type="text/csv")
+def test_complete_multipart_does_not_overwrite(blobs: Blobs, s3: Any) -> None:
+    """An object that was written under the key meanwhile stays."""
+    upload_id = blobs.create_multipart("k", content_type="text/csv")
     etags = sent(s3, upload_id, b"new")
     blobs.put("k", b"old")
-    blobs.join_parts("k", upload_id, etags)
+    blobs.complete_multipart("k", upload_id, etags)
     assert blobs.get("k") == b"old"
 
 
@@ -191,18 +193,18 @@ def test_an_object_that_is_there_stays(blobs: Blobs, s3: Any) -> None:
         ("AccessDenied", ClientError),
     ],
 )
-def test_parts_that_cannot_be_joined(blobs: Blobs, code: str, error: type[Exception]) -> None:
-    """Wrong parts are the caller's, a conflict passes, and a refusal of another kind stays what it is."""
+def test_errors_of_complete_multipart(blobs: Blobs, code: str, error: type[Exception]) -> None:
+    """Wrong parts raise InvalidRequest, a conflict raises Contended, and other errors are raised."""
     calls = Calls(Clock())
     calls.fail("s3", "CompleteMultipartUpload", code)
     with calls.intercepted(), pytest.raises(error) as raised:
-        blobs.join_parts("k", "id", ["e"])
+        blobs.complete_multipart("k", "id", ["e"])
     assert getattr(raised.value, "field", "parts") == "parts"
 
 
-def test_other_errors_of_dropping_pass(blobs: Blobs) -> None:
-    """A refusal does not mean that the parts are gone."""
+def test_errors_of_abort_multipart(blobs: Blobs) -> None:
+    """Other errors of S3 are raised."""
     calls = Calls(Clock())
     calls.fail("s3", "AbortMultipartUpload", "AccessDenied")
     with calls.intercepted(), pytest.raises(ClientError, match="AccessDenied"):
-        blobs.drop_parts("k", "id")
+        blobs.abort_multipart("k", "id")

@@ -1,3 +1,5 @@
+"""Settings from environment variables (core.aws.settings)."""
+
 from __future__ import annotations
 
 import json
@@ -18,7 +20,7 @@ class Everything(Environment):
     state_machines = mapping()
 
 
-GOOD = {
+VALID = {
     "JOBS_TABLE": "jobs",
     "WAIT_SECONDS_MAX": "25",
     "WEBHOOK_ALLOW_HTTP": "false",
@@ -30,12 +32,12 @@ GOOD = {
 
 def read(variables: dict[str, str]) -> dict[str, object]:
     settings = Everything(variables)
-    return {variable: getattr(settings, variable.lower()) for variable in GOOD}
+    return {variable: getattr(settings, variable.lower()) for variable in VALID}
 
 
 def test_every_type() -> None:
-    """Each setting is read from the variable of its name, in the type that it declares."""
-    assert read(GOOD | {"OTHER": "x"}) == {
+    """Each setting is read from its variable in its declared type."""
+    assert read(VALID | {"OTHER": "x"}) == {
         "JOBS_TABLE": "jobs",
         "WAIT_SECONDS_MAX": 25,
         "WEBHOOK_ALLOW_HTTP": False,
@@ -45,23 +47,23 @@ def test_every_type() -> None:
     }
 
 
-def test_the_process_has_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a mapping the variables are those of the process."""
+def test_default_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mapping, the process's environment is read."""
     monkeypatch.setenv("JOBS_TABLE", "from the process")
     assert Everything().jobs_table == "from the process"
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=4))
 def test_any_mapping(mapping: dict[str, str]) -> None:
-    """A mapping of texts to texts is read as it was written, an empty one too."""
+    """A mapping of strings is read as it was written, also an empty one."""
     assert Everything({"STATE_MACHINES": json.dumps(mapping)}).state_machines == mapping
 
 
-@pytest.mark.parametrize("key", sorted(GOOD))
-def test_a_missing_key_is_named(key: str) -> None:
-    """A variable that is missing is named, whichever it is."""
+@pytest.mark.parametrize("key", sorted(VALID))
+def test_missing_variable(key: str) -> None:
+    """The error names the missing variable."""
     with pytest.raises(SettingsError, match=f"the environment variable {key} is missing"):
-        read({name: value for name, value in GOOD.items() if name != key})
+        read({name: value for name, value in VALID.items() if name != key})
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_a_missing_key_is_named(key: str) -> None:
         ("STATE_MACHINES", '{"document": ["arn:1"]}'),
     ],
 )
-def test_a_wrong_form_is_named(key: str, value: str) -> None:
-    """A value of another type is an error that names its variable, not a setting that means something else."""
+def test_invalid_value(key: str, value: str) -> None:
+    """A value of another type raises an error that names the variable."""
     with pytest.raises(SettingsError, match=f"the environment variable {key} is not"):
-        read(GOOD | {key: value})
+        read(VALID | {key: value})

@@ -1,7 +1,7 @@
-"""A DynamoDB table in a dictionary: a thousand times faster than moto, and as strict.
+"""A DynamoDB table in memory, a thousand times faster than moto.
 
-It knows the few forms of expression that the code uses and refuses all others. `test_store.py` runs the same
-machine of writers over this and over moto.
+It supports only the forms of expressions that the code uses. `test_store.py` runs the same writers over this
+table and over moto.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = tuple[str, str]
 
 
 class ConditionalCheckFailed(ClientError):
-    """What `client.exceptions` names ConditionalCheckFailedException."""
+    """`client.exceptions.ConditionalCheckFailedException`."""
 
 
 def canceled(*codes: str) -> ClientError:
@@ -44,7 +44,7 @@ class MemoryTable:
         return {"Item": copied(item)} if item else {}
 
     def batch_get_item(self, *, RequestItems: dict[str, Any]) -> Item:
-        """One key at a time, so that callers must ask for what was left out."""
+        """Returns one item at a time, so that callers must request unprocessed keys."""
         ((table, request),) = RequestItems.items()
         first, *others = request["Keys"]
         found = self.get_item(TableName=table, Key=first)
@@ -77,7 +77,7 @@ class MemoryTable:
         return self
 
     def paginate(self, *, KeyConditionExpression: str, **request: Any) -> Iterator[Item]:
-        """One page. An index holds the items that have its keys, and shows keys alone."""
+        """One page. An index contains the items with its keys, and returns keys only."""
         index = request.get("IndexName", "")
         names, values = attributes(request)
         found = [item for item in self.items.values() if f"{index}pk" in item and f"{index}sk" in item]
@@ -106,7 +106,7 @@ def attributes(request: Mapping[str, Any]) -> tuple[Mapping[str, str], Item]:
 
 
 def stored(value: Any) -> Any:
-    """A value as it comes back: every number a Decimal. Floats are refused, as boto3 does."""
+    """A value as boto3 returns it: numbers are Decimal. Floats are refused, as in boto3."""
     if isinstance(value, Mapping):
         return {key: stored(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -121,7 +121,7 @@ def stored(value: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """Scalars are immutable, so containers are all there is to copy."""
+    """A copy of the containers in a value."""
     if isinstance(value, dict):
         return {key: copied(part) if isinstance(part, dict | list | set) else part for key, part in value.items()}
     return type(value)(map(copied, value)) if isinstance(value, list | set) else value
@@ -146,7 +146,7 @@ TOKEN = re.compile(r"\s*([#:]?\w+|<>|<=|>=|[=<>(),])")
 
 @functools.cache
 def parsed(condition: str) -> Test:
-    """A condition as a function of the item. OR of AND of terms, brackets at will."""
+    """A condition as a function of the item: OR of AND of terms, optionally in brackets."""
     tokens = deque(TOKEN.findall(condition))
     assert "".join(tokens) == condition.replace(" ", ""), f"unknown expression: {condition}"
     test = any_of(tokens)
@@ -195,7 +195,7 @@ def closed(test: Test, tokens: deque[str]) -> Test:
 
 
 def compared(name: str, compare: Callable[[Any, Item], bool]) -> Test:
-    """What is not there compares to nothing."""
+    """A missing value makes every comparison false."""
 
     def test(item: Item, names: Mapping[str, str], values: Item) -> bool:
         path = names.get(name, name)
@@ -219,7 +219,7 @@ def function(name: str, arguments: list[str]) -> Test:
 
 
 def update(item: Item, expression: str, names: Mapping[str, str], values: Item) -> None:
-    """SET, REMOVE and ADD in any order. A number is added to, and a set joined, from nothing if need be."""
+    """SET, REMOVE and ADD in any order. ADD to a missing attribute creates it."""
     parts = re.split(r"\b(SET|REMOVE|ADD) ", expression)
     assert not parts[0], f"unknown expression: {expression}"
     was = dict(item)

@@ -1,4 +1,4 @@
-"""core.jobs.finish"""
+"""The completion and the clean-up of jobs (core.jobs.finish)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Superseded(JobFailure):
 
 
 class Bench:
-    """A job that is held, and what its completion writes to."""
+    """A running job, and the stores that its completion writes to."""
 
     def __init__(self) -> None:
         self.table, self.blobs = MemoryTable(), MemoryBlobs()
@@ -41,12 +41,12 @@ class Bench:
     def complete(
         self, kind: Kind | None = None, result: Mapping[str, Any] | None = None, lease: str = LEASE
     ) -> Job:
-        told = {"said": "hello"} if result is None else result
-        return complete_job(self.store, self.services, kind or echo_kind(), self.job, lease=lease, result=told)
+        found = {"said": "hello"} if result is None else result
+        return complete_job(self.store, self.services, kind or echo_kind(), self.job, lease=lease, result=found)
 
     @property
     def last(self) -> dict[str, Any]:
-        return self.store.events(self.job.job_id)[-1].payload
+        return self.store.log.read(self.job.job_id)[-1].payload
 
 
 @pytest.fixture
@@ -55,49 +55,49 @@ def bench() -> Bench:
 
 
 def put(sk: str, *, new: bool = True) -> dict[str, Any]:
-    """Another write, on the condition that there is nothing yet."""
+    """A write on the condition that the item does not exist."""
     item = {"pk": "OWNER#ana", "sk": sk}
     return {"Put": {"TableName": TABLE, "Item": item, "ConditionExpression": "attribute_not_exists(pk)"}}
 
 
-# ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── completion ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_small_result(bench: Bench) -> None:
-    """A small result is in the row and in the last event, and nothing is stored elsewhere."""
-    done = bench.complete()
-    assert done == bench.store.get(bench.job.job_id)
-    assert (done.status, done.result, done.result_key) == ("completed", {"said": "hello"}, None)
+def test_small_result(bench: Bench) -> None:
+    """A small result is in the job's item and in the last event, and no object is written."""
+    completed = bench.complete()
+    assert completed == bench.store.get(bench.job.job_id)
+    assert (completed.status, completed.result, completed.result_key) == ("completed", {"said": "hello"}, None)
     assert (bench.last["event"], bench.last["said"], bench.last["status"]) == ("echo.said", "hello", "completed")
     assert "result_truncated" not in bench.last
     assert bench.blobs.objects == {}
 
 
-def test_a_large_result(bench: Bench) -> None:
-    """A large result is an object, of which the row has the key, and the event says that it is missing."""
-    done = bench.complete(result=LARGE)
+def test_large_result(bench: Bench) -> None:
+    """A large result is an object. The item has its key, and the event says that the result is truncated."""
+    completed = bench.complete(result=LARGE)
     key = f"results/ana/{bench.job.job_id}/result.json"
-    assert done == bench.store.get(bench.job.job_id)
-    assert (done.status, done.result, done.result_key) == ("completed", None, key)
+    assert completed == bench.store.get(bench.job.job_id)
+    assert (completed.status, completed.result, completed.result_key) == ("completed", None, key)
     assert json.loads(bench.blobs.objects[key]) == LARGE
     assert bench.last["result_truncated"] is True
     assert "said" not in bench.last
 
 
 @pytest.mark.parametrize("result", [{"said": "hello"}, LARGE], ids=["small", "large"])
-def test_twice(bench: Bench, result: Mapping[str, Any]) -> None:
-    """A job that is completed again is completed once, and stays as it was."""
-    done = bench.complete(result=result)
-    assert bench.complete(result=result) == done
+def test_completing_twice(bench: Bench, result: Mapping[str, Any]) -> None:
+    """Completing a job again changes nothing."""
+    completed = bench.complete(result=result)
+    assert bench.complete(result=result) == completed
     assert bench.last["sequence"] == 3
 
 
-def test_what_the_kind_makes_of_it(bench: Bench) -> None:
-    """The kind says what is shown, and writes in the very same transaction."""
+def test_on_complete(bench: Bench) -> None:
+    """The kind determines the result and adds writes to the transaction."""
 
     def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
         assert (subject, services) == (bench.job, bench.services)
-        return Completion(result={"said": result["said"].upper()}, also=[put("A"), put("B")])
+        return Completion(result={"said": result["said"].upper()}, writes=[put("A"), put("B")])
 
     writes = len(bench.table.items)
     assert bench.complete(echo_kind(on_complete=on_complete)).result == {"said": "HELLO"}
@@ -107,16 +107,17 @@ def test_what_the_kind_makes_of_it(bench: Bench) -> None:
 
 @pytest.mark.parametrize("result", [{"said": "hello"}, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize(
-    ("otherwise", "raised"), [(Superseded("A newer one came first."), Superseded), (None, ConditionFailed)]
+    ("on_condition_failed", "raised"),
+    [(Superseded("A newer one came first."), Superseded), (None, ConditionFailed)],
 )
-def test_what_is_out_of_date(
-    bench: Bench, result: Mapping[str, Any], otherwise: JobFailure | None, raised: type[Exception]
+def test_failed_condition(
+    bench: Bench, result: Mapping[str, Any], on_condition_failed: JobFailure | None, raised: type[Exception]
 ) -> None:
-    """Where one of its writes is out of date nothing is written, and the kind says what that means."""
+    """If the condition of a kind's write fails, nothing is written and the kind's error is raised."""
     bench.table.put_item(Item={"pk": "OWNER#ana", "sk": "A"})
 
     def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
-        return Completion(result=result, also=[put("A"), put("B")], otherwise=otherwise)
+        return Completion(result=result, writes=[put("A"), put("B")], on_condition_failed=on_condition_failed)
 
     with pytest.raises(raised):
         bench.complete(echo_kind(on_complete=on_complete), result=result)
@@ -125,12 +126,12 @@ def test_what_is_out_of_date(
 
 
 @pytest.mark.parametrize("change", [cancel, fail(code="x", message="y")], ids=["canceled", "failed"])
-def test_a_job_that_ended_otherwise(bench: Bench, change: Any) -> None:
-    """A job that has ended otherwise meanwhile stays so, and nothing of its kind's is written."""
+def test_ended_job(bench: Bench, change: Any) -> None:
+    """A job that was canceled or has failed is not completed, and the kind's writes are not made."""
     ended = bench.store.apply(bench.job.job_id, change)
 
     def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
-        return Completion(result=result, also=[put("A")])
+        return Completion(result=result, writes=[put("A")])
 
     with pytest.raises(JobClosed, match=f"the job is {ended.status}"):
         bench.complete(echo_kind(on_complete=on_complete))
@@ -139,14 +140,14 @@ def test_a_job_that_ended_otherwise(bench: Bench, change: Any) -> None:
 
 
 def test_another_lease(bench: Bench) -> None:
-    """Whoever does not hold the job cannot complete it."""
+    """An execution that does not hold the job cannot complete it."""
     with pytest.raises(JobClosed, match="another execution holds the job"):
         bench.complete(lease="execution-2")
     assert bench.store.get(bench.job.job_id).status == "running"
 
 
-def test_a_kind_that_refuses(bench: Bench) -> None:
-    """What a kind finds wrong with a result ends nothing here: it is the job's failure, told to whoever asked."""
+def test_error_in_on_complete(bench: Bench) -> None:
+    """An error that a kind raises in on_complete is raised, and nothing is written."""
 
     def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
         raise Superseded("Not this one.")
@@ -157,11 +158,11 @@ def test_a_kind_that_refuses(bench: Bench) -> None:
     assert bench.blobs.objects == {}
 
 
-# ── what is left ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── clean-up ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_clean_up(bench: Bench) -> None:
-    """The job's work folder goes, whatever its kind; its input, its result and other jobs' files stay."""
+    """The job's work folder is deleted, and nothing else."""
     job_id = bench.job.job_id
     kept = [f"inputs/ana/{job_id}", f"results/ana/{job_id}/result.json", f"work/{job_id}0/x", "work/x"]
     for key in (*kept, f"work/{job_id}/a", f"work/{job_id}/b/c"):
@@ -171,19 +172,19 @@ def test_clean_up(bench: Bench) -> None:
     assert sorted(bench.blobs.objects) == sorted(kept)
 
 
-def test_the_kind_cleans_up_first(bench: Bench) -> None:
-    """A kind is told of the job and finds its work folder still there; where it fails, all of it is done again."""
-    told: list[str] = []
+def test_on_ended_runs_first(bench: Bench) -> None:
+    """The kind's hook runs before the work folder is deleted. If it fails, the clean-up can be repeated."""
+    calls: list[str] = []
     bench.blobs.put(f"work/{bench.job.job_id}/index", b"x")
 
     def on_ended(subject: Job, services: Services) -> None:
-        told.append(subject.job_id)
+        calls.append(subject.job_id)
         assert list(services.blobs.keys("work/")) == [f"work/{bench.job.job_id}/index"]
-        if len(told) == 1:
+        if len(calls) == 1:
             raise OSError("not now")
 
     with pytest.raises(OSError, match="not now"):
         clean_up(echo_kind(on_ended=on_ended), bench.job, bench.services)
     assert len(bench.blobs.objects) == 1
     clean_up(echo_kind(on_ended=on_ended), bench.job, bench.services)
-    assert (bench.blobs.objects, told) == ({}, [bench.job.job_id] * 2)
+    assert (bench.blobs.objects, calls) == ({}, [bench.job.job_id] * 2)

@@ -1,4 +1,4 @@
-"""core.jobs.inputs"""
+"""The inputs of submissions (core.jobs.inputs)."""
 
 from __future__ import annotations
 
@@ -24,51 +24,53 @@ def inputs(blobs: Blobs, **facts: Any) -> Inputs:
 # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_text_is_kept(blobs: Blobs, s3: Any, bucket: str) -> None:
-    """A text goes to S3 under its owner and its job, as text, and the job is told where and which."""
-    kept = inputs(blobs).keep_text("año 👩‍🚀", field="input.text")
+def test_text_is_stored(blobs: Blobs, s3: Any, bucket: str) -> None:
+    """A text is stored in S3 under its owner and its job, as text/plain in UTF-8."""
+    stored = inputs(blobs).keep_text("año 👩‍🚀", field="input.text")
     data = "año 👩‍🚀".encode()
     found = s3.head_object(Bucket=bucket, Key="inputs/ana/job_1")
-    assert kept == {"source_key": "inputs/ana/job_1", "etag": found["ETag"], "bytes": len(data)}
-    assert blobs.get(kept["source_key"], etag=kept["etag"]) == data
+    assert stored == {"source_key": "inputs/ana/job_1", "etag": found["ETag"], "bytes": len(data)}
+    assert blobs.get(stored["source_key"], etag=stored["etag"]) == data
     assert found["ContentType"] == "text/plain; charset=utf-8"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=2 * LIMIT))
-def test_the_limit_of_a_text(text: str) -> None:
-    """The limit counts bytes: what has one more is refused by its field's name, and nothing is stored of it."""
+def test_limit_of_text(text: str) -> None:
+    """The limit is in bytes. A longer text is refused with its field's name, and not stored."""
     blobs, size = MemoryBlobs(), len(text.encode())
     if size <= LIMIT:
         assert inputs(blobs).keep_text(text, field="input.text")["bytes"] == size
         assert blobs.objects == {"inputs/ana/job_1": text.encode()}
         return
-    with pytest.raises(PayloadTooLarge, match=f"The text has {size} bytes, and 20 can be sent inline") as caught:
+    with pytest.raises(
+        PayloadTooLarge, match=f"The text has {size} bytes; the limit for inline text is 20"
+    ) as caught:
         inputs(blobs).keep_text(text, field="input.prompt")
     assert (caught.value.field, blobs.objects) == ("input.prompt", {})
 
 
 @pytest.mark.parametrize("text", ["ñ" * 10, "n" * 20, ""])
-def test_at_the_limit_of_a_text(text: str) -> None:
-    """The last byte that fits fits; one more is refused with what to do instead."""
+def test_text_at_limit(text: str) -> None:
+    """A text of exactly the limit is stored; the error for one more byte names POST /uploads."""
     assert inputs(MemoryBlobs()).keep_text(text, field="input.text")["bytes"] == len(text.encode())
     with pytest.raises(PayloadTooLarge, match="POST /uploads"):
         inputs(MemoryBlobs()).keep_text(text + "n" * (21 - len(text.encode())), field="input.text")
 
 
 def test_several_texts() -> None:
-    """A kind may keep several texts of one job, and each stays where it is."""
+    """A job can have several texts under different keys."""
     blobs = MemoryBlobs()
-    mine = inputs(blobs)
-    first = mine.keep_text("one", field="input.prompt")
-    second = mine.keep_text("two", field="input.system", name="system")
+    own = inputs(blobs)
+    first = own.keep_text("one", field="input.prompt")
+    second = own.keep_text("two", field="input.system", name="system")
     assert [blobs.objects[each["source_key"]] for each in (first, second)] == [b"one", b"two"]
 
 
 # ── uploads ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_upload_is_pinned(blobs: Blobs) -> None:
-    """A job is bound to the upload as it is now: another under the same key is not what was submitted."""
+def test_upload_is_pinned(blobs: Blobs) -> None:
+    """A job is bound to the ETag of the upload: a later upload with the same key is not read."""
     etag = blobs.put("uploads/ana/upl_1/a.csv", b"12345")
     pinned = inputs(blobs).pin_upload("uploads/ana/upl_1/a.csv", field="input.s3_key")
     assert pinned == {"source_key": "uploads/ana/upl_1/a.csv", "etag": etag, "bytes": 5}
@@ -90,30 +92,30 @@ def test_an_upload_is_pinned(blobs: Blobs) -> None:
         ),
     ],
 )
-def test_what_is_not_an_upload_of_ones_own(key: str) -> None:
-    """A key that was not given to this owner is refused without a look at what is there."""
+def test_foreign_keys(key: str) -> None:
+    """A key outside the owner's uploads is refused without reading the bucket."""
     blobs = MemoryBlobs()
     blobs.put(key, b"secret")
-    with pytest.raises(InvalidRequest, match="not a key that POST /uploads gave you") as caught:
+    with pytest.raises(InvalidRequest, match="not an s3_key that POST /uploads returned") as caught:
         inputs(blobs).pin_upload(key, field="input.files.0")
     assert caught.value.field == "input.files.0"
 
 
-def test_an_upload_that_is_not_there() -> None:
-    """A file that was never put is asked for."""
-    with pytest.raises(InvalidRequest, match="PUT the file first") as caught:
+def test_missing_upload() -> None:
+    """The error for a file that was not uploaded says what to do."""
+    with pytest.raises(InvalidRequest, match="PUT it first") as caught:
         inputs(MemoryBlobs()).pin_upload("uploads/ana/upl_1/a", field="input.s3_key")
     assert caught.value.field == "input.s3_key"
 
 
 @pytest.mark.parametrize("size", [0, 1, LIMIT - 1, LIMIT, LIMIT + 1])
-def test_the_limit_of_an_upload(size: int) -> None:
-    """An upload may have just as many bytes as are allowed."""
+def test_limit_of_upload(size: int) -> None:
+    """An upload of exactly the limit is accepted, and one more byte is refused."""
     blobs = MemoryBlobs()
     blobs.put("uploads/ana/upl_1/a", b"x" * size)
     if size <= LIMIT:
         assert inputs(blobs).pin_upload("uploads/ana/upl_1/a", field="f")["bytes"] == size
         return
-    with pytest.raises(PayloadTooLarge, match="more than the limit") as caught:
+    with pytest.raises(PayloadTooLarge, match=f"{size} bytes; the limit is {LIMIT}") as caught:
         inputs(blobs).pin_upload("uploads/ana/upl_1/a", field="input.s3_key")
     assert caught.value.field == "input.s3_key"

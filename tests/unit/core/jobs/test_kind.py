@@ -1,4 +1,4 @@
-"""core.jobs.kind"""
+"""Declarations of kinds (core.jobs.kind)."""
 
 from __future__ import annotations
 
@@ -22,112 +22,114 @@ MACHINE: dict[str, Any] = {"runs_on": "machine", "work": None}
 
 
 def refusal(**facts: Any) -> str:
-    """What is said of a declaration that is refused."""
+    """The error for an invalid declaration."""
     with pytest.raises(ValueError, match="kind ") as caught:
         echo_kind(**facts)
     return str(caught.value)
 
 
 def with_field(name: str) -> type[BaseModel]:
-    return create_model("Told", **{name: (str, "")})  # type: ignore[call-overload]
+    return create_model("Extra", **{name: (str, "")})  # type: ignore[call-overload]
 
 
-# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────
+# ── invalid declarations ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("name", [*BAD_NAMES, "endpoint", "ping"])
-def test_bad_names(name: str) -> None:
-    """A kind's name is a word that events can begin with, and not one with which an owner's own events begin."""
-    assert refusal(name=name).startswith(f"kind {name!r}: a name has 1 to 32 of a-z, 0-9 and _")
+def test_invalid_names(name: str) -> None:
+    """Names of kinds match the pattern, and are not those of owners' events."""
+    assert refusal(name=name).startswith(f"kind {name!r}: the name must be 1 to 32 of a-z, 0-9 and _")
 
 
 @given(NAMES.filter(lambda name: name not in ("endpoint", "ping")))
-def test_good_names(name: str) -> None:
-    """Any other word is a kind's name, and each of its events begins with it."""
-    assert {event.partition(".")[0] for event in echo_kind(name=name).names} == {name}
+def test_valid_names(name: str) -> None:
+    """Any other name is valid, and the names of all its events begin with it."""
+    assert {event.partition(".")[0] for event in echo_kind(name=name).event_names} == {name}
 
 
 @pytest.mark.parametrize("events", [{}, {"said": Echoed}])
 def test_too_few_events(events: dict[str, type[BaseModel]]) -> None:
-    """A job has a first event and a good end, which are two."""
-    assert "events: name the first and the good end at least" in refusal(events=events)
+    """A kind has at least two events."""
+    assert "events: declare at least two, the first and the last" in refusal(events=events)
 
 
 @pytest.mark.parametrize("last", [EchoRequested, EchoInput, create_model("Echoed", said=(str, ...))])
-def test_the_last_event_has_the_result(last: type[BaseModel]) -> None:
-    """What completes a job tells its result, by the very same model."""
-    refused = refusal(events={"requested": EchoRequested, "said": last})
-    assert "events: the last one, said, has the result's model, Echoed" in refused
+def test_model_of_last_event(last: type[BaseModel]) -> None:
+    """The last event has the model of the result."""
+    message = refusal(events={"requested": EchoRequested, "said": last})
+    assert "events: the last one, said, must have the model Echoed" in message
 
 
 @pytest.mark.parametrize("verb", [*BAD_NAMES, *COMMON_VERBS])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_bad_verbs(verb: str, place: int) -> None:
-    """A verb is a word, and none that every kind logs by itself, at whatever place it stands."""
+def test_invalid_verbs(verb: str, place: int) -> None:
+    """Verbs match the pattern, and are not those that every kind logs."""
     models = {0: EchoRequested, 1: EchoRequested, 2: Echoed}
-    events = {("asked", "heard", "said")[n] if n != place else verb: model for n, model in models.items()}
-    assert f"events: {verb!r} is no verb" in refusal(events=events)
+    events = {("requested", "processed", "said")[n] if n != place else verb: model for n, model in models.items()}
+    assert f"events: {verb!r} is not a verb" in refusal(events=events)
 
 
-def test_the_common_verbs() -> None:
-    """These every kind has: a start, two bad ends, and what may come more than once."""
+def test_common_verbs() -> None:
+    """The verbs that every kind logs."""
     assert COMMON_VERBS == ("started", "failed", "canceled", "retried", "progressed")
 
 
 @pytest.mark.parametrize("field", sorted(RESERVED))
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 def test_reserved_fields(field: str, place: str) -> None:
-    """Events are flat, so no field of an event or a result has a name that means something in all of them."""
-    told = with_field(field)
-    events = {"first": EchoRequested, "middle": EchoRequested, "last": Echoed} | {place: told}
-    result = told if place == "last" else Echoed
-    assert f"Told.{field}: every event has a field of this name already" in refusal(events=events, result=result)
+    """Events are flat, so fields of events and results may not have the names of common fields."""
+    model = with_field(field)
+    events = {"first": EchoRequested, "middle": EchoRequested, "last": Echoed} | {place: model}
+    result = model if place == "last" else Echoed
+    assert f"Extra.{field}: every event has a field of this name" in refusal(events=events, result=result)
 
 
-def test_what_is_reserved() -> None:
-    """Reserved is the envelope, and what is told beside an event or of a job."""
+def test_reserved_names() -> None:
+    """The reserved names are the envelope, and the attributes beside events and in jobs."""
     envelope = {"event", "event_id", "job_id", "sequence", "timestamp", "status", "stage"}
     beside = {"type", "kind", "owner", "lifecycle", "metadata", "error", "result_key"}
     beside |= {"result_truncated", "truncated"}
     assert envelope | beside == RESERVED
 
 
-def test_a_hidden_field_is_as_good_as_any() -> None:
-    """Names that only look like reserved ones are free."""
-    free = create_model("Told", status_code=(int, 0), Status=(str, ""), jobs=(int, 0))
+def test_similar_names_are_free() -> None:
+    """Names that are only similar to reserved ones are valid."""
+    free = create_model("Extra", status_code=(int, 0), Status=(str, ""), jobs=(int, 0))
     assert echo_kind(result=free, events={"requested": EchoRequested, "said": free}).result is free
 
 
 @pytest.mark.parametrize("subject", sorted(RESERVED_SUBJECTS))
 def test_reserved_subjects(subject: str) -> None:
-    """A subject stands beside the fields of events and of a job, so it has the name of none of them."""
-    assert f"subject: {subject} means something else" in refusal(subject=subject)
+    """A subject may not have the name of a field of events or jobs."""
+    assert f"subject: {subject} is a field of every event or job" in refusal(subject=subject)
 
 
-def test_subjects_stand_beside_a_jobs_fields() -> None:
-    """Whatever a job shows is no subject: the two lists cannot drift apart."""
-    from core.models import JobAccepted, JobSummary
+def test_reserved_subjects_contain_fields_of_jobs() -> None:
+    """Every field of a job in the API is a reserved subject."""
+    from core.jobs.models import JobAccepted, JobSummary
 
     assert JobAccepted.model_fields.keys() | JobSummary.model_fields.keys() <= RESERVED_SUBJECTS
 
 
-@pytest.mark.parametrize("stages", [(), ("queued",), ("say", "queued"), ("say", "notify"), ("say", "hear", "say")])
-def test_bad_stages(stages: tuple[str, ...]) -> None:
-    """Stages are named once each, at least one, and those that every kind has are left out."""
+@pytest.mark.parametrize(
+    "stages", [(), ("queued",), ("say", "queued"), ("say", "notify"), ("say", "process", "say")]
+)
+def test_invalid_stages(stages: tuple[str, ...]) -> None:
+    """A kind has at least one stage, each once, without the common ones."""
     for facts in ({}, MACHINE):
-        assert "stages: name at least one, each once" in refusal(stages=stages, **facts)
+        assert "stages: declare at least one, each once" in refusal(stages=stages, **facts)
 
 
 @pytest.mark.parametrize("attempts", [0, -1])
 def test_no_attempts(attempts: int) -> None:
-    """A job that is never tried is refused."""
+    """A kind has at least one attempt."""
     assert "max_attempts: at least 1" in refusal(max_attempts=attempts)
     assert echo_kind(max_attempts=1).max_attempts == 1
 
 
-def test_a_worker_without_work() -> None:
-    """What a worker runs, and anybody may submit, says what is to be done; a state machine calls its Tasks."""
-    assert "work: a kind that a worker runs needs it" in refusal(work=None)
+def test_work_and_worker() -> None:
+    """A submittable kind on a worker needs work, and a kind on a state machine may not have it."""
+    assert "work: a kind that runs on a worker needs it" in refusal(work=None)
     assert "work: only a worker calls it" in refusal(runs_on="machine")
     assert echo_kind(work=None, submittable=False).work is None
     assert echo_kind(**MACHINE).work is None
@@ -137,77 +139,81 @@ def test_a_worker_without_work() -> None:
     ("example", "place"),
     [({}, "example.text"), ({"text": 1}, "example.text"), ({"text": "x", "times": "often"}, "example.times")],
 )
-def test_an_example_that_does_not_work(example: dict[str, Any], place: str) -> None:
-    """The example is an input that the kind takes; what nobody submits needs none."""
-    refused = refusal(example=example)
-    assert f"kind 'echo': {place}: " in refused
-    assert "give an input that EchoInput takes" in refused
+def test_invalid_examples(example: dict[str, Any], place: str) -> None:
+    """The example of a submittable kind must be a valid input."""
+    message = refusal(example=example)
+    assert f"kind 'echo': {place}: " in message
+    assert "give a valid EchoInput" in message
     assert echo_kind(example=example, submittable=False, work=None)
 
 
-# ── what follows ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── derived values ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_worker_runs() -> None:
-    """A kind that a worker runs is queued to it, may leave files, and has no stage in which it is told of."""
-    kind = echo_kind(stages=("hear", "say"))
-    assert kind.order == ("queued", "hear", "say")
-    assert (kind.is_queued_to_worker, kind.leaves_files) == (True, True)
+def test_kind_on_worker() -> None:
+    """A kind on a worker is queued to it, may leave files, and has no stage `notify`."""
+    kind = echo_kind(stages=("process", "say"))
+    assert kind.all_stages == ("queued", "process", "say")
+    assert (kind.is_queued_to_worker, kind.needs_clean_up) == (True, True)
 
 
-def test_what_a_machine_runs() -> None:
-    """A state machine ends with the stage in which it tells how the job ended; no worker is sent its jobs."""
-    kind = echo_kind(**MACHINE, stages=("hear", "say"))
-    assert kind.order == ("queued", "hear", "say", "notify")
-    assert (kind.is_queued_to_worker, kind.leaves_files) == (False, True)
+def test_kind_on_state_machine() -> None:
+    """A kind on a state machine has the stage `notify`, and is not queued to the worker."""
+    kind = echo_kind(**MACHINE, stages=("process", "say"))
+    assert kind.all_stages == ("queued", "process", "say", "notify")
+    assert (kind.is_queued_to_worker, kind.needs_clean_up) == (False, True)
 
 
-def test_what_another_works() -> None:
-    """What a function of its own works on is neither queued to the worker nor cleaned up after."""
+def test_kind_on_other_function() -> None:
+    """A kind on another function is not queued to the worker and needs no clean-up."""
     kind = echo_kind(work=None, submittable=False)
-    assert (kind.is_queued_to_worker, kind.leaves_files) == (False, False)
+    assert (kind.is_queued_to_worker, kind.needs_clean_up) == (False, False)
 
 
-def test_names() -> None:
-    """Events are named in the order in which they can happen: the steps, the bad ends, what may be repeated."""
-    kind = echo_kind(events={"requested": EchoRequested, "heard": EchoRequested, "said": Echoed})
-    assert (kind.first, kind.first_name, kind.good_end) == ("requested", "echo.requested", "said")
-    assert kind.names == (
-        *("echo.requested", "echo.started", "echo.heard", "echo.said"),
+def test_event_names() -> None:
+    """Event names are in the order in which they can occur: steps, final events, repeatable events."""
+    kind = echo_kind(events={"requested": EchoRequested, "processed": EchoRequested, "said": Echoed})
+    assert (kind.submitted_verb, kind.submitted_event, kind.completed_verb) == (
+        "requested",
+        "echo.requested",
+        "said",
+    )
+    assert kind.event_names == (
+        *("echo.requested", "echo.started", "echo.processed", "echo.said"),
         *("echo.failed", "echo.canceled", "echo.retried", "echo.progressed"),
     )
-    assert kind.final_names == ("echo.said", "echo.failed", "echo.canceled")
+    assert kind.final_events == ("echo.said", "echo.failed", "echo.canceled")
 
 
 @given(st.lists(VERBS, min_size=2, max_size=6, unique=True))
 def test_any_verbs(verbs: list[str]) -> None:
-    """Whatever its verbs are: no two events of a kind share a name, and each end is one of them."""
+    """All event names of a kind are different, and the final events are among them."""
     kind = echo_kind(events=dict.fromkeys(verbs[:-1], EchoRequested) | {verbs[-1]: Echoed})
-    assert len(set(kind.names)) == len(kind.names) == len(verbs) + len(COMMON_VERBS)
-    assert set(kind.final_names) < set(kind.names)
-    assert kind.names[0] == kind.first_name == f"echo.{verbs[0]}"
-    assert kind.final_names[0] == f"echo.{verbs[-1]}"
+    assert len(set(kind.event_names)) == len(kind.event_names) == len(verbs) + len(COMMON_VERBS)
+    assert set(kind.final_events) < set(kind.event_names)
+    assert kind.event_names[0] == kind.submitted_event == f"echo.{verbs[0]}"
+    assert kind.final_events[0] == f"echo.{verbs[-1]}"
 
 
 @given(st.dictionaries(st.sampled_from(["times", "text", "source_key", "etag", "bytes"]), st.integers()))
-def test_what_is_announced(stored: dict[str, int]) -> None:
-    """The first event tells those fields of the stored input that its model has, and nothing else of it."""
-    assert echo_kind().announced(stored) == {name: stored[name] for name in ("times",) if name in stored}
+def test_submitted_fields(stored: dict[str, int]) -> None:
+    """The first event has the fields of its model from the stored input, and no others."""
+    assert echo_kind().submitted_fields(stored) == {name: stored[name] for name in ("times",) if name in stored}
 
 
 @pytest.mark.parametrize(("name", "shown"), [("notes", "notes"), (7, "7")])
 def test_subject(name: Any, shown: str) -> None:
-    """What a job is about is a field of its stored input, as text; a kind without a subject has none."""
+    """The subject is a field of the stored input, as text. A kind may have none."""
     kind = echo_kind(subject="about")
     assert kind.subject_of({"about": name, "text": "secret"}) == {"about": shown}
     assert echo_kind().subject_of({"about": name}) == {}
 
 
-# ── hooks that are left out ──────────────────────────────────────────────────────────────────────────────────
+# ── default hooks ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_ordinary_hooks() -> None:
-    """A hook that is left out does the ordinary thing: an input as it came, and a result as it is."""
+def test_default_hooks() -> None:
+    """The defaults store the input and show the result unchanged, and do nothing else."""
     kind, services = echo_kind(), Services(MemoryBlobs(), None, "jobs")
     inputs = Inputs(owner="ana", job_id="job_1", blobs=services.blobs, max_inline_bytes=1, max_upload_bytes=1)
     assert kind.prepare(EchoInput(text="hello"), inputs) == {"text": "hello", "times": 1}
@@ -219,20 +225,20 @@ def test_the_ordinary_hooks() -> None:
     assert (kind.deadline, kind.max_attempts, kind.submittable, kind.headline) == (None, 3, True, ())
 
 
-def test_an_input_as_it_came() -> None:
-    """What was left out is not stored as null, and what is no JSON is stored as its model writes it."""
+def test_default_prepare() -> None:
+    """The default stores the input as its model serializes it, without absent fields."""
 
-    class Asked(BaseModel):
+    class AfterInput(BaseModel):
         after: timedelta
         name: str | None = None
 
-    kind = echo_kind(input=Asked, example={"after": 5})
+    kind = echo_kind(input=AfterInput, example={"after": 5})
     inputs = Inputs(owner="ana", job_id="1", blobs=MemoryBlobs(), max_inline_bytes=1, max_upload_bytes=1)
-    assert kind.prepare(Asked(after=timedelta(minutes=1)), inputs) == {"after": "PT1M"}
+    assert kind.prepare(AfterInput(after=timedelta(minutes=1)), inputs) == {"after": "PT1M"}
 
 
-def test_a_declaration_is_fixed() -> None:
-    """What follows from a declaration cannot change under it."""
+def test_declaration_is_immutable() -> None:
+    """A declaration cannot be changed."""
     with pytest.raises(AttributeError):
         echo_kind().name = "other"  # type: ignore[misc]
     assert isinstance(echo_kind(), Kind)

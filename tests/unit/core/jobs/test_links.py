@@ -1,3 +1,5 @@
+"""Tokens of links to jobs (core.jobs.links)."""
+
 from __future__ import annotations
 
 import string
@@ -21,7 +23,7 @@ moments = st.floats(0, 4e9)
 
 
 def opens(text: str, subject: Job = JOB, *, now: float = NOW) -> bool:
-    """Whether the text opens the job. If not it is refused as everything is, and in no other way."""
+    """Whether the token opens the job. A refusal must have the one message for all refusals."""
     try:
         check_token(read_token(text), subject, now=now)
     except Forbidden as error:
@@ -32,16 +34,16 @@ def opens(text: str, subject: Job = JOB, *, now: float = NOW) -> bool:
 
 
 @given(moments, st.integers(1, 2160), st.floats(0, 1))
-def test_a_token_opens_its_job(now: float, hours: int, part: float) -> None:
-    """A token holds for its hours, and names its job, which is found by nothing else."""
+def test_valid_token(now: float, hours: int, part: float) -> None:
+    """A token contains its job's id and is valid for its hours."""
     text = make_token(JOB, now=now, hours=hours)
     assert read_token(text).job_id == JOB.job_id
     assert opens(text, now=now + part * hours * HOUR_SECONDS)
 
 
 @given(moments, st.integers(1, 2160), st.floats(0, 1e9))
-def test_a_token_ends(now: float, hours: int, later: float) -> None:
-    """It holds for less than an hour more than it was made for, and from then on never again."""
+def test_expiry(now: float, hours: int, later: float) -> None:
+    """A token is valid for less than an hour more than requested."""
     text = make_token(JOB, now=now, hours=hours)
     end = read_token(text).expires_at
     assert now + hours * HOUR_SECONDS < end <= now + (hours + 1) * HOUR_SECONDS
@@ -49,16 +51,16 @@ def test_a_token_ends(now: float, hours: int, later: float) -> None:
     assert not opens(text, now=end + later)
 
 
-def test_links_stay_the_same_for_an_hour() -> None:
-    """Whoever asks twice within an hour of the clock gets the same token, and then another."""
+def test_links_change_hourly() -> None:
+    """Tokens that are made within the same hour are equal."""
     hour = NOW // HOUR_SECONDS * HOUR_SECONDS
     first, last, after = (make_token(JOB, now=hour + seconds, hours=HOURS) for seconds in (0, 3599.9, 3600))
     assert first == last != after
 
 
 @pytest.mark.parametrize("place", range(len(TOKEN)))
-def test_any_other_character(place: int) -> None:
-    """A token with one character changed, left out or put in, wherever, opens nothing."""
+def test_changed_characters(place: int) -> None:
+    """A token with one character changed, removed or inserted is invalid."""
     for character in set(CHARACTERS) - {TOKEN[place]}:
         assert not opens(TOKEN[:place] + character + TOKEN[place + 1 :])
     for character in CHARACTERS:
@@ -69,14 +71,14 @@ def test_any_other_character(place: int) -> None:
 
 
 @pytest.mark.parametrize("extra", ["\n", " ", ".", "=", "\0", "A"])
-def test_nothing_before_or_after(extra: str) -> None:
-    """Nor does one with something before or after it."""
+def test_extra_characters(extra: str) -> None:
+    """A token with a character before or after it is invalid."""
     assert not opens(TOKEN + extra)
     assert not opens(extra + TOKEN)
 
 
 def test_another_job() -> None:
-    """A token opens no other job: not one of the same owner, nor one that had the same key."""
+    """A token is invalid for other jobs, even with the same key."""
     other = job(link_key=make_key())
     assert not opens(TOKEN, other)
     assert not opens(TOKEN, replace(other, link_key=JOB.link_key))
@@ -84,51 +86,51 @@ def test_another_job() -> None:
     assert not opens(TOKEN, replace(JOB, link_key=make_key()))
 
 
-def test_a_longer_life() -> None:
-    """When it ends is signed too: nobody can put it off."""
+def test_expiry_is_signed() -> None:
+    """A token whose expiry was changed is invalid."""
     ulid, end, signature = TOKEN.split(".")
     assert not opens(f"{ulid}.{int(end) + HOUR_SECONDS}.{signature}")
     assert not opens(f"{ulid}.{int(end) - HOUR_SECONDS}.{signature}")
 
 
-def test_a_job_without_a_key() -> None:
-    """A job that was written before there were links has no key, and the empty one signs nothing."""
+def test_job_without_key() -> None:
+    """A job without a key has no valid token, not even one signed with the empty key."""
     keyless = replace(JOB, link_key="")
     assert not opens(make_token(keyless, now=NOW, hours=HOURS), keyless)
 
 
 @given(st.text() | st.text(CHARACTERS) | st.from_regex(links._TOKEN, fullmatch=True))
 def test_any_text(text: str) -> None:
-    """Whatever the text, it is refused in the one way in which everything is refused."""
+    """Any text that is not the token is refused with the same message."""
     assume(text != TOKEN)
     assert not opens(text)
 
 
 @given(st.text(), st.integers(), st.text())
 def test_any_token(job_id: str, expires_at: int, signature: str) -> None:
-    """Also what was read elsewhere, of any content, is refused without another error."""
+    """Any parsed token with another content is refused with the same message."""
     if signature.isascii():
-        with pytest.raises(Forbidden, match="does not hold"):
+        with pytest.raises(Forbidden, match="is invalid or has expired"):
             check_token(Token(job_id, expires_at, signature), JOB, now=NOW)
 
 
 @pytest.mark.parametrize("digits", ["٣" * 10, "１２３", "0", "01796169600", "1" * 13])
-def test_the_one_way_to_write_a_time(digits: str) -> None:
-    """A time is of ASCII digits without a zero before them: there are no two tokens for the same."""
+def test_form_of_expiry(digits: str) -> None:
+    """The expiry has ASCII digits without leading zeros, so a token has exactly one form."""
     ulid, _, signature = TOKEN.split(".")
     with pytest.raises(Forbidden):
         read_token(f"{ulid}.{digits}.{signature}")
 
 
 def test_keys() -> None:
-    """Each job gets a key of 24 random bytes."""
+    """A key is made from 24 random bytes."""
     keys = {make_key() for _ in range(100)}
     assert len(keys) == 100
     assert {len(key) for key in keys} == {32}
 
 
-def test_a_token_needs_no_encoding() -> None:
-    """A token stands in a path as it is, tells the job and the end, and not the key."""
+def test_characters_of_token() -> None:
+    """A token needs no encoding in a path, and does not contain the key."""
     ulid, end, signature = TOKEN.split(".")
     assert set(TOKEN) <= set(CHARACTERS)
     assert (f"job_{ulid}", len(signature)) == (JOB.job_id, 32)

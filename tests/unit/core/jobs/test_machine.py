@@ -1,3 +1,5 @@
+"""The state machine of jobs (core.jobs.machine)."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -29,31 +31,31 @@ def after(change: Change, subject: Job) -> Transition:
 
 
 def test_start() -> None:
-    """The first stage of a queued job makes it running, gives its lease to the execution, and is announced."""
-    begun = after(begin(DOCUMENT, stage="validate", lease=LEASE), job())
-    assert begun.verb == "started"
-    assert begun.job == replace(
-        begun.job, status="running", stage="validate", attempts=1, lease=LEASE, started_at=THEN
+    """The first stage makes a queued job running, gives its lease to the execution, and logs `started`."""
+    started = after(begin(DOCUMENT, stage="validate", lease=LEASE), job())
+    assert started.verb == "started"
+    assert started.job == replace(
+        started.job, status="running", stage="validate", attempts=1, lease=LEASE, started_at=THEN
     )
 
 
-def test_next_stage_is_not_announced() -> None:
-    """A later stage starts without an event of its own, and counts its attempts from one."""
-    begun = after(begin(DOCUMENT, stage="embed", lease=LEASE), running(attempts=3, started_at="earlier"))
-    assert begun.verb is None
-    assert (begun.job.stage, begun.job.attempts, begun.job.started_at) == ("embed", 1, "earlier")
+def test_next_stage() -> None:
+    """A later stage logs no event, and counts attempts from one."""
+    started = after(begin(DOCUMENT, stage="embed", lease=LEASE), running(attempts=3, started_at="earlier"))
+    assert started.verb is None
+    assert (started.job.stage, started.job.attempts, started.job.started_at) == ("embed", 1, "earlier")
 
 
-def test_again() -> None:
-    """A stage that its execution starts again is a retry, numbered and announced."""
+def test_retry_of_stage() -> None:
+    """A stage that its execution starts again is counted and logged as a retry."""
     again = after(begin(DOCUMENT, stage="chunk", lease=LEASE), running(attempts=2))
     assert (again.verb, again.fields) == ("retried", {"attempts": 3})
     assert again.job.attempts == 3
 
 
-@pytest.mark.parametrize("stage", DOCUMENT.order[1:])
-def test_another_execution_may_not(stage: str) -> None:
-    """Nothing is begun, done or completed by an execution that does not hold the job."""
+@pytest.mark.parametrize("stage", DOCUMENT.all_stages[1:])
+def test_another_execution(stage: str) -> None:
+    """An execution that does not hold the job cannot begin, log steps or complete."""
     other = "execution-2"
     for change in (
         begin(DOCUMENT, stage=stage, lease=other),
@@ -64,15 +66,15 @@ def test_another_execution_may_not(stage: str) -> None:
             change(running(stage=stage), THEN)
 
 
-def test_a_stage_that_is_over_may_be_done_again() -> None:
-    """An execution whose answer got lost after its step was logged repeats the stage, and nothing is logged."""
+def test_repeated_stage() -> None:
+    """A stage whose response was lost can be repeated, and nothing is logged."""
     stepped = after(step(verb="chunked", lease=LEASE, next_stage="embed"), running()).job
     assert begin(DOCUMENT, stage="chunk", lease=LEASE)(stepped, THEN) is None
     assert step(verb="chunked", lease=LEASE, next_stage="embed")(stepped, THEN) is None
 
 
 def test_step() -> None:
-    """A step is logged with its facts, and the job moves on to the next stage's first attempt."""
+    """A step is logged with its fields, and the job moves to the first attempt of the next stage."""
     done = after(step(verb="chunked", lease=LEASE, next_stage="embed", chunks=3), running(attempts=2))
     assert (done.verb, done.fields) == ("chunked", {"chunks": 3})
     assert (done.job.stage, done.job.attempts, done.job.steps) == ("embed", 1, ("chunked",))
@@ -81,21 +83,21 @@ def test_step() -> None:
 @pytest.mark.parametrize(
     "change", [step(verb="chunked", lease=LEASE, next_stage="embed"), complete(DOCUMENT, lease=LEASE, result={})]
 )
-def test_nothing_is_done_before_the_start(change: Change) -> None:
-    """An execution that never began the job can neither log a step nor complete it."""
+def test_before_the_start(change: Change) -> None:
+    """An execution that has not started the job cannot log steps or complete it."""
     with pytest.raises(JobClosed):
         change(job(), THEN)
 
 
 def test_complete() -> None:
-    """Completing ends the job with its result, and the event carries the same result."""
+    """Completing a job stores the result and logs it."""
     done = after(complete(DOCUMENT, lease=LEASE, result={"chunks": 3}), running())
     assert (done.verb, done.fields) == ("indexed", {"chunks": 3})
     assert (done.job.status, done.job.result, done.job.finished_at) == ("completed", {"chunks": 3}, THEN)
 
 
 def test_complete_with_a_large_result() -> None:
-    """A result that lies in S3 is in neither the row nor the event, which says that it is missing."""
+    """A result in S3 is not in the item, and the event says that it is truncated."""
     large = complete(DOCUMENT, lease=LEASE, result={"text": "x"}, result_key="results/ana/1/result.json")
     done = after(large, running())
     assert (done.verb, done.fields) == ("indexed", {"result_truncated": True})
@@ -104,7 +106,7 @@ def test_complete_with_a_large_result() -> None:
 
 
 def test_fail() -> None:
-    """Failing says why and at which stage: the one named, or else the job's own."""
+    """The error has the given stage, or else the job's stage."""
     for stage, shown in ((None, "chunk"), ("store", "store")):
         failed = after(fail(code="no_text", message="Nothing.", stage=stage), running())
         error = {"code": "no_text", "message": "Nothing.", "stage": shown}
@@ -114,14 +116,14 @@ def test_fail() -> None:
 
 @pytest.mark.parametrize("subject", [job(), running()], ids=["queued", "running"])
 def test_cancel(subject: Job) -> None:
-    """An open job can be canceled at any stage, which it keeps."""
+    """An open job can be canceled in any stage, which is kept."""
     ended = after(cancel, subject)
     assert (ended.verb, ended.job.status, ended.job.stage) == ("canceled", "canceled", subject.stage)
 
 
 @pytest.mark.parametrize("status", sorted(FINAL))
-def test_final(status: str) -> None:
-    """A job that has ended starts nothing, and a late failure or report leaves it as it is."""
+def test_final_job(status: str) -> None:
+    """A job that has ended cannot begin a stage, and does not fail or report progress."""
     ended = running(status=status)
     for change in (
         begin(DOCUMENT, stage="chunk", lease=LEASE),
@@ -133,8 +135,8 @@ def test_final(status: str) -> None:
     assert report_progress(1, 2)(ended, THEN) is None
 
 
-def test_the_same_end_twice() -> None:
-    """Completing what is completed and canceling what is canceled does nothing; any other mixture is refused."""
+def test_repeated_end() -> None:
+    """Completing or canceling twice changes nothing. Other ends are refused."""
     assert complete(DOCUMENT, lease=LEASE, result={})(running(status="completed"), THEN) is None
     assert cancel(running(status="canceled"), THEN) is None
     for status in ("failed", "completed"):
@@ -146,7 +148,7 @@ def test_the_same_end_twice() -> None:
 
 
 def test_progress() -> None:
-    """A report changes nothing of the job but says how far its stage is."""
+    """Progress is logged and does not change the job."""
     reported = after(report_progress(3, 8), running(stage="embed"))
     assert (reported.verb, reported.fields) == ("progressed", {"done": 3, "total": 8})
     assert reported.job == running(stage="embed", job_id=reported.job.job_id)
@@ -154,7 +156,7 @@ def test_progress() -> None:
 
 changes = st.one_of(
     st.builds(
-        begin, st.just(DOCUMENT), stage=st.sampled_from(DOCUMENT.order[1:]), lease=st.sampled_from(["a", "b"])
+        begin, st.just(DOCUMENT), stage=st.sampled_from(DOCUMENT.all_stages[1:]), lease=st.sampled_from(["a", "b"])
     ),
     st.builds(
         step,
@@ -179,14 +181,14 @@ changes_of_a_replay = st.one_of(
 
 
 @given(st.lists(changes, max_size=12))
-def test_every_decision_is_sound(sequence: list[Change]) -> None:
-    """Whatever is asked in any order: endings stay, leases stay, and the verb says what was decided."""
+def test_any_changes(sequence: list[Change]) -> None:
+    """In any order of changes, ends and leases are kept, and the event matches the transition."""
     check_decisions(DOCUMENT, job(), sequence)
 
 
 @given(st.lists(changes_of_a_replay, max_size=12))
-def test_every_decision_about_a_replay_is_sound(sequence: list[Change]) -> None:
-    """A replay goes by the same rules, and announces each change by a name of its own kind."""
+def test_any_changes_of_a_replay(sequence: list[Change]) -> None:
+    """The same rules apply to a replay, with the event names of its kind."""
     check_decisions(REPLAY, replay(), sequence)
 
 
@@ -200,23 +202,23 @@ def check_decisions(kind: Kind, subject: Job, sequence: list[Change]) -> None:
             continue
         assert not subject.is_final
         new, verb = transition.job, transition.verb
-        assert verb is None or f"{subject.kind}.{verb}" in kind.names
-        assert new.is_final == (f"{subject.kind}.{verb}" in kind.final_names)
+        assert verb is None or f"{subject.kind}.{verb}" in kind.event_names
+        assert new.is_final == (f"{subject.kind}.{verb}" in kind.final_events)
         assert (new.finished_at is not None) == new.is_final
         assert subject.lease in (None, new.lease)
         assert (new.lease is not None) == (new.started_at is not None)
         assert verb not in subject.steps
-        assert new.stage in kind.order
+        assert new.stage in kind.all_stages
         assert new.subject == subject.subject
         subject = new
 
 
-def test_a_replay() -> None:
-    """A replay starts, may start again, and completes under that very name with what it came to."""
-    begun = after(begin(REPLAY, stage="send", lease=LEASE), replay())
-    assert (begun.verb, begun.job.status, begun.job.stage) == ("started", "running", "send")
-    assert after(begin(REPLAY, stage="send", lease=LEASE), begun.job).verb == "retried"
-    done = after(complete(REPLAY, lease=LEASE, result={"sent": 3}), begun.job)
+def test_replay() -> None:
+    """A replay starts, can start again, and completes."""
+    started = after(begin(REPLAY, stage="send", lease=LEASE), replay())
+    assert (started.verb, started.job.status, started.job.stage) == ("started", "running", "send")
+    assert after(begin(REPLAY, stage="send", lease=LEASE), started.job).verb == "retried"
+    done = after(complete(REPLAY, lease=LEASE, result={"sent": 3}), started.job)
     assert (done.verb, done.fields, done.job.status) == ("completed", {"sent": 3}, "completed")
 
 
@@ -224,8 +226,8 @@ def test_a_replay() -> None:
     ("change", "verb"), [(cancel, "canceled"), (fail(code="x", message="y"), "failed")], ids=["cancel", "fail"]
 )
 @pytest.mark.parametrize("stage", ["queued", "send"])
-def test_a_replay_that_ends_early(change: Change, verb: str, stage: str) -> None:
-    """A replay can be canceled and can fail, queued or running, and starts no more after that."""
+def test_early_end_of_replay(change: Change, verb: str, stage: str) -> None:
+    """A replay can be canceled or fail when queued or running, and does not start afterwards."""
     subject = replay() if stage == "queued" else after(begin(REPLAY, stage=stage, lease=LEASE), replay()).job
     ended = after(change, subject)
     assert (ended.verb, ended.job.status, ended.job.stage) == (verb, verb, stage)

@@ -1,4 +1,4 @@
-"""The schedule of looks, by simulation, with the naive loops beside it: requests, and how late an end is known."""
+"""Polling intervals (core.jobs.polling_interval), compared with fixed intervals and backoff by simulation."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.jobs.polling_interval import (
-    FARTHEST,
-    LATE_SECONDS,
-    LATENESS,
-    LEAST_SAMPLES,
-    MEMORY,
+    MAX_DELAY,
+    MAX_DELAY_SECONDS,
+    MAX_REMAINING,
+    MAX_SAMPLES,
+    MIN_SAMPLES,
     History,
-    expected_length,
+    expected_duration,
     next_poll,
 )
 
 TWO_HOURS = 7200.0
 UNKNOWN = History()
-UNSEEN_LENGTHS = range(600, 7201, 7)
+UNKNOWN_DURATIONS = range(600, 7201, 7)
 
 Share = Callable[[float], float]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Requests, the POST among them, and seconds from the end of the job until it is known."""
+    """The number of requests including the POST, and the seconds from the job's end until a client knows it."""
 
     requests: int
     late: float
 
 
-def looked(length: float, gaps: Iterator[float]) -> Cost:
-    """What a loop costs that sleeps for these gaps until the job has ended."""
+def simulate(duration: float, intervals: Iterator[float]) -> Cost:
+    """The cost of polling with these intervals until the job has ended."""
     age, requests = 0.0, 1
-    while age < length:
-        age += next(gaps)
+    while age < duration:
+        age += next(intervals)
         requests += 1
-    return Cost(requests, age - length)
+    return Cost(requests, age - duration)
 
 
 def every(seconds: float) -> Iterator[float]:
@@ -58,26 +58,26 @@ def backoff(base: float = 1, cap: float = 60) -> Iterator[float]:
         attempt += 1
 
 
-def guided(length: float, history: History = UNKNOWN, share: Share | None = None) -> Cost:
-    """What it costs to come back when told. `share`: what is known to be done of what is done by then."""
+def recommended(duration: float, history: History = UNKNOWN, share: Share | None = None) -> Cost:
+    """The cost of polling with the recommended intervals. `share`: progress by share of the duration."""
 
-    def gaps() -> Iterator[float]:
+    def intervals() -> Iterator[float]:
         age = 0.0
         while True:
-            gap = next_poll(age, history=history, progress=share(age / length) if share else None)
-            yield gap
-            age += gap
+            interval = next_poll(age, history=history, progress=share(age / duration) if share else None)
+            yield interval
+            age += interval
 
-    return looked(length, gaps())
-
-
-def broken(length: float, cost: Cost) -> bool:
-    """Whether the promise is: the end is known within 5 % of the length or 30 s, whichever is more."""
-    return cost.late > max(LATENESS * length, LATE_SECONDS)
+    return simulate(duration, intervals())
 
 
-def kind(usual: float, chance: random.Random, samples: int = MEMORY) -> tuple[History, float]:
-    """How long so many jobs took, and how long another one will: all of them the usual length ± 20 %."""
+def is_late(duration: float, cost: Cost) -> bool:
+    """Whether the end is known later than 5 % of the duration and 30 s."""
+    return cost.late > max(MAX_DELAY * duration, MAX_DELAY_SECONDS)
+
+
+def kind(usual: float, chance: random.Random, samples: int = MAX_SAMPLES) -> tuple[History, float]:
+    """A history of this many jobs and the duration of the next one, all of them `usual` ± 20 %."""
     history = UNKNOWN
     for _ in range(samples):
         history = history.with_one(usual * chance.uniform(0.8, 1.2))
@@ -85,172 +85,173 @@ def kind(usual: float, chance: random.Random, samples: int = MEMORY) -> tuple[Hi
 
 
 def in_steps(total: int) -> Share:
-    """Even work that is counted in so many batches, the one that is under way included, as views tells it."""
+    """Even progress in this many batches, the batch in progress included."""
     return lambda done: min(math.floor(done * total) + 1, total) / total
 
 
-# ── the naive loops ──────────────────────────────────────────────────────────────────────────────────────────
+# ── other schedules ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_naive_loops() -> None:
-    """Two hours, once a minute: 121 requests; with backoff 1, 3, 7, … capped at 60 s: 126."""
-    assert looked(TWO_HOURS, every(60)) == Cost(121, 0)
-    assert looked(TWO_HOURS, backoff()).requests == 126
+def test_other_schedules() -> None:
+    """For two hours, once a minute takes 121 requests; backoff 1, 2, 4, … up to 60 s takes 126."""
+    assert simulate(TWO_HOURS, every(60)) == Cost(121, 0)
+    assert simulate(TWO_HOURS, backoff()).requests == 126
 
 
-# ── kinds that are known ─────────────────────────────────────────────────────────────────────────────────────
+# ── kinds with a history ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_two_hour_job_of_a_known_kind() -> None:
-    """Of two hours ± 20 %, 30 of them known: at most 12 requests, where once a minute it takes 97 to 145.
-
-    The promise holds for all but five to eight in ten thousand: a job that is shorter than all that were seen
-    may end before anybody looks. Such an end is known within 10 % of the length.
+def test_known_kind() -> None:
+    """Two hours ± 20 % take at most 12 requests, where once a minute takes 97 to 145. Of 5000 ends at most 5
+    are known late, and within 10 % of the duration: the job is shorter than all in the history.
     """
     chance, costs = random.Random(20_261_130), []
     for _ in range(5000):
-        history, length = kind(TWO_HOURS, chance)
-        costs.append((length, guided(length, history)))
+        history, duration = kind(TWO_HOURS, chance)
+        costs.append((duration, recommended(duration, history)))
     assert max(cost.requests for _, cost in costs) <= 12
-    assert sum(broken(*each) for each in costs) <= 5
-    assert max(cost.late / length for length, cost in costs) < 2 * LATENESS
-    assert min(looked(length, every(60)).requests for length, _ in costs) >= 97
+    assert sum(is_late(*each) for each in costs) <= 5
+    assert max(cost.late / duration for duration, cost in costs) < 2 * MAX_DELAY
+    assert min(simulate(duration, every(60)).requests for duration, _ in costs) >= 97
 
 
 def test_exactly_two_hours() -> None:
-    """A job of just two hours, among such, takes at most 9 requests and breaks no promise."""
+    """A job of two hours, the median, takes at most 9 requests and is never known late."""
     chance = random.Random(7)
-    costs = [guided(TWO_HOURS, kind(TWO_HOURS, chance)[0]) for _ in range(1000)]
+    costs = [recommended(TWO_HOURS, kind(TWO_HOURS, chance)[0]) for _ in range(1000)]
     assert max(cost.requests for cost in costs) <= 9
-    assert not any(broken(TWO_HOURS, cost) for cost in costs)
+    assert not any(is_late(TWO_HOURS, cost) for cost in costs)
 
 
 @pytest.mark.parametrize(("usual", "most"), [(10.0, 5), (60.0, 6), (600.0, 12), (3600.0, 12), (36_000.0, 12)])
 def test_other_known_kinds(usual: float, most: int) -> None:
-    """Kinds of any usual length take few requests, and the promise is as rarely broken."""
+    """Kinds of any duration take few requests, and ends are as rarely known late."""
     chance = random.Random(1)
-    costs = [(length, guided(length, history)) for history, length in (kind(usual, chance) for _ in range(2000))]
+    costs = [
+        (duration, recommended(duration, history))
+        for history, duration in (kind(usual, chance) for _ in range(2000))
+    ]
     assert max(cost.requests for _, cost in costs) <= most
-    assert sum(broken(*each) for each in costs) <= 3
+    assert sum(is_late(*each) for each in costs) <= 3
 
 
-def test_a_kind_of_few_jobs() -> None:
-    """Five known jobs save as much, but say less of the shortest: up to 3 in 100 ends are known late, by 30 %."""
+def test_short_history() -> None:
+    """With five samples, up to 3 in 100 ends are known late, within 30 % of the duration."""
     chance = random.Random(5)
     costs = [
-        (length, guided(length, history))
-        for history, length in (kind(TWO_HOURS, chance, LEAST_SAMPLES) for _ in range(2000))
+        (duration, recommended(duration, history))
+        for history, duration in (kind(TWO_HOURS, chance, MIN_SAMPLES) for _ in range(2000))
     ]
     assert max(cost.requests for _, cost in costs) <= 14
-    assert sum(broken(*each) for each in costs) <= 60
-    assert max(cost.late / length for length, cost in costs) < 0.3
+    assert sum(is_late(*each) for each in costs) <= 60
+    assert max(cost.late / duration for duration, cost in costs) < 0.3
 
 
-def test_an_early_end() -> None:
-    """A job that fails at once is noticed after 1 % of what is usual, not after all of it."""
-    history = History((TWO_HOURS,) * MEMORY)
-    assert guided(3, history) == Cost(2, 69)
+def test_early_end() -> None:
+    """A job that fails at once is noticed after 1 % of the usual duration."""
+    history = History((TWO_HOURS,) * MAX_SAMPLES)
+    assert recommended(3, history) == Cost(2, 69)
 
 
-# ── lengths never seen ───────────────────────────────────────────────────────────────────────────────────────
+# ── without a history ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("total", [10, 20, 50, 400, 10**6])
-def test_unseen_with_progress(total: int) -> None:
-    """Ten minutes to two hours, never seen, with even progress: half of backoff's requests at most, as promised.
-
-    For the whole range it is about an eighth, as long as there are ten batches or more.
-    """
+def test_progress_without_history(total: int) -> None:
+    """With at minimum ten batches, at most half of backoff's requests are needed, an eighth in total."""
     share = in_steps(total)
-    costs = [(length, guided(length, share=share)) for length in UNSEEN_LENGTHS]
-    naive = [looked(length, backoff()).requests for length in UNSEEN_LENGTHS]
-    assert all(2 * cost.requests <= often for (_, cost), often in zip(costs, naive, strict=True))
-    assert sum(cost.requests for _, cost in costs) * 7.5 < sum(naive)
-    assert not [each for each in costs if broken(*each)]
+    costs = [(duration, recommended(duration, share=share)) for duration in UNKNOWN_DURATIONS]
+    others = [simulate(duration, backoff()).requests for duration in UNKNOWN_DURATIONS]
+    assert all(2 * cost.requests <= often for (_, cost), often in zip(costs, others, strict=True))
+    assert sum(cost.requests for _, cost in costs) * 7.5 < sum(others)
+    assert not [each for each in costs if is_late(*each)]
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 5, 8])
-def test_unseen_with_few_batches(total: int) -> None:
-    """The fewer batches, the less is known: the promise holds for any number, at less of a saving."""
+def test_few_batches_without_history(total: int) -> None:
+    """With fewer batches the end is known in time, with at most 1.5 times backoff's requests."""
     share = in_steps(total)
-    for length in UNSEEN_LENGTHS:
-        cost = guided(length, share=share)
-        assert not broken(length, cost)
-        assert cost.requests <= 1.5 * looked(length, backoff()).requests
+    for duration in UNKNOWN_DURATIONS:
+        cost = recommended(duration, share=share)
+        assert not is_late(duration, cost)
+        assert cost.requests <= 1.5 * simulate(duration, backoff()).requests
 
 
-def test_unseen_without_progress() -> None:
-    """Where nothing is known the promise holds, with at most 1.5 times backoff's requests, and fewer in all.
-
-    No schedule can do it with half: a job of ten minutes may end at any moment of them, so knowing of its end
-    within 30 s takes 20 looks, and backoff makes 16, which know of it within a minute.
+def test_no_progress_and_no_history() -> None:
+    """The end is known in time, with at most 1.5 times backoff's requests and 0.85 times in total. To know an
+    end at any time within 30 s, 20 polls are needed in ten minutes; backoff polls 16 times, and knows it within
+    a minute.
     """
-    costs = [(length, guided(length)) for length in range(600, 7201)]
-    naive = {length: looked(length, backoff()) for length, _ in costs}
-    assert not [each for each in costs if broken(*each)]
-    assert all(cost.requests <= 1.5 * naive[length].requests for length, cost in costs)
-    assert sum(cost.requests for _, cost in costs) < 0.85 * sum(cost.requests for cost in naive.values())
-    assert (naive[600].requests - 1, max(cost.late for cost in naive.values())) == (15, 59)
+    costs = [(duration, recommended(duration)) for duration in range(600, 7201)]
+    others = {duration: simulate(duration, backoff()) for duration, _ in costs}
+    assert not [each for each in costs if is_late(*each)]
+    assert all(cost.requests <= 1.5 * others[duration].requests for duration, cost in costs)
+    assert sum(cost.requests for _, cost in costs) < 0.85 * sum(cost.requests for cost in others.values())
+    assert (others[600].requests - 1, max(cost.late for cost in others.values())) == (15, 59)
 
 
 @given(st.floats(0.1, 10**6))
-def test_the_promise_of_any_length(length: float) -> None:
-    """Without a history nothing is promised that is not held, for jobs of a second or of ten days."""
-    assert not broken(length, guided(length))
-    assert not broken(length, guided(length, share=lambda done: done))
+def test_any_duration(duration: float) -> None:
+    """Without a history the end is always known in time."""
+    assert not is_late(duration, recommended(duration))
+    assert not is_late(duration, recommended(duration, share=lambda done: done))
 
 
-# ── whatever is known ────────────────────────────────────────────────────────────────────────────────────────
+# ── any age and history ──────────────────────────────────────────────────────────────────────────────────────
 
 ages = st.floats(0, 10**6)
-histories = st.lists(st.floats(0.001, 10**6), max_size=MEMORY).map(lambda seconds: History(tuple(seconds)))
+histories = st.lists(st.floats(0.001, 10**6), max_size=MAX_SAMPLES).map(lambda seconds: History(tuple(seconds)))
 shares = st.none() | st.floats(0, 1)
 
 
 @given(ages, histories, shares)
-def test_any_look(age: float, history: History, progress: float | None) -> None:
-    """The next look is a whole second or more away, and not farther than the age or what is usual could say."""
-    wait = next_poll(age, history=history, progress=progress)
-    assert isinstance(wait, int)
-    assert 1 <= wait <= 1 + max(LATE_SECONDS, FARTHEST * age, history.usual or 0, max(history.seconds, default=0))
+def test_any_interval(age: float, history: History, progress: float | None) -> None:
+    """The interval is at minimum one second, with an upper limit from the age and the history."""
+    seconds = next_poll(age, history=history, progress=progress)
+    assert isinstance(seconds, int)
+    assert (
+        1
+        <= seconds
+        <= 1 + max(MAX_DELAY_SECONDS, MAX_REMAINING * age, history.usual or 0, max(history.seconds, default=0))
+    )
 
 
-@given(st.floats(LATE_SECONDS, 10**6), histories)
-def test_any_gap(age: float, history: History) -> None:
-    """Once a job can end at any moment, no gap is longer than its end may go unnoticed, not by a second."""
+@given(st.floats(MAX_DELAY_SECONDS, 10**6), histories)
+def test_interval_of_old_jobs(age: float, history: History) -> None:
+    """When a job can end at any time, no interval exceeds the allowed delay."""
     if age >= max([history.usual or 0, *history.seconds]):
-        assert next_poll(age, history=history) <= max(LATENESS * age, LATE_SECONDS)
+        assert next_poll(age, history=history) <= max(MAX_DELAY * age, MAX_DELAY_SECONDS)
 
 
 @given(ages, histories, shares)
-def test_any_expectation(age: float, history: History, progress: float | None) -> None:
-    """No job is expected to have ended already; nothing is expected where nothing is known."""
-    length = expected_length(age, history=history, progress=progress)
-    if length is not None:
-        assert length >= age
+def test_any_estimate(age: float, history: History, progress: float | None) -> None:
+    """The estimated duration is at minimum the age. Without progress and history there is none."""
+    duration = expected_duration(age, history=history, progress=progress)
+    if duration is not None:
+        assert duration >= age
     elif progress is not None:
         assert progress < 0.02
-    assert (length is None) <= (history.usual is None)
+    assert (duration is None) <= (history.usual is None)
 
 
-def test_expectations() -> None:
-    """Progress says more than history; the median is what is usual; what is late is late by a little more."""
+def test_estimates() -> None:
+    """Progress takes precedence over the history, whose median is used; a late job is 5 % later."""
     history = History((90.0, 100.0, 110.0, 100.0, 5000.0))
-    assert expected_length(30, history=history) == 100
-    assert expected_length(30, history=history, progress=0.1) == pytest.approx(300)
-    assert expected_length(30, history=history, progress=0.001) == 100
-    assert expected_length(200, history=history) == pytest.approx(210)
-    assert expected_length(200, history=UNKNOWN) is None
+    assert expected_duration(30, history=history) == 100
+    assert expected_duration(30, history=history, progress=0.1) == pytest.approx(300)
+    assert expected_duration(30, history=history, progress=0.001) == 100
+    assert expected_duration(200, history=history) == pytest.approx(210)
+    assert expected_duration(200, history=UNKNOWN) is None
 
 
-@given(st.lists(st.floats(0.001, 10**6), max_size=3 * MEMORY))
-def test_a_history(seconds: list[float]) -> None:
-    """The last 30 jobs are remembered, in order; from five on it is known what is usual."""
+@given(st.lists(st.floats(0.001, 10**6), max_size=3 * MAX_SAMPLES))
+def test_history(seconds: list[float]) -> None:
+    """The last 30 durations are kept in order, and five are needed for a median."""
     history = UNKNOWN
     for each in seconds:
         history = history.with_one(each)
-    assert list(history.seconds) == seconds[-MEMORY:]
-    assert (history.usual is not None) == (len(seconds) >= LEAST_SAMPLES)
+    assert list(history.seconds) == seconds[-MAX_SAMPLES:]
+    assert (history.usual is not None) == (len(seconds) >= MIN_SAMPLES)
     if history.usual is not None:
         assert min(history.seconds) <= history.usual <= max(history.seconds)
-    assert history.least <= min(history.seconds, default=0)
+    assert history.minimum <= min(history.seconds, default=0)

@@ -1,3 +1,5 @@
+"""Jobs as the API shows them (core.jobs.views)."""
+
 from __future__ import annotations
 
 import json
@@ -10,7 +12,7 @@ import pytest
 
 from core import events
 from core.jobs import History, Job, Snapshot, links, polling_interval, views
-from core.models import JobStatus, JobSummary, JobView
+from core.jobs.models import JobStatus, JobSummary, JobView
 from tests.unit.examples import NOW, job, replay
 
 ROOT = "https://api.example.com/v1"
@@ -31,7 +33,7 @@ Moment = Any
 
 @pytest.fixture(autouse=True)
 def moment(monkeypatch: pytest.MonkeyPatch) -> Moment:
-    """`moment(300)`: it is 300 s after the job was submitted. Without a call it is the very second."""
+    """`moment(300)` sets the time to 300 s after the job's submission. It starts at 0."""
 
     def set_age(seconds: float) -> None:
         monkeypatch.setattr(time, "time", lambda: NOW + seconds)
@@ -44,8 +46,8 @@ def snapshot(subject: Job = RUNNING, progress: Any = (3, 8), webhook: Any = None
     return Snapshot(subject, progress, webhook)
 
 
-def test_small(moment: Moment) -> None:
-    """Polling gets seven fields, and the error of a job that failed."""
+def test_status_view(moment: Moment) -> None:
+    """The status has seven fields, and the error of a failed job."""
     moment(300)
     assert views.status_view(snapshot(), UNKNOWN) == {
         "job_id": RUNNING.job_id,
@@ -61,8 +63,8 @@ def test_small(moment: Moment) -> None:
     assert (failed["error"], failed["progress"]) == (error, None)
 
 
-def test_whole_hides_what_is_internal() -> None:
-    """The whole job shows no lease, no key of a file or of its links, no version of the row and no expiry."""
+def test_internal_attributes_are_hidden() -> None:
+    """The job's view contains no lease, file key, link key, version or expiry."""
     shown = views.job_view(snapshot(), LINKS, UNKNOWN)
     text = json.dumps(shown)
     assert not {"lease", "input", "version", "expires_at", "steps", "owner", "link_key"} & set(shown)
@@ -79,8 +81,8 @@ def test_whole_hides_what_is_internal() -> None:
     ],
     ids=["document", "replay"],
 )
-def test_what_a_job_is_about(subject: Job, named: dict[str, str], absent: str) -> None:
-    """A job names what it is about; the field of another kind is absent, also after its model, and not null."""
+def test_subject_in_views(subject: Job, named: dict[str, str], absent: str) -> None:
+    """A view has the field of its kind's subject, and none of other kinds, also after validation."""
     for model, view in (
         (JobView, views.job_view(snapshot(subject), LINKS, UNKNOWN)),
         (JobSummary, views.job_summary(subject, LINKS)),
@@ -92,14 +94,14 @@ def test_what_a_job_is_about(subject: Job, named: dict[str, str], absent: str) -
 
 
 def test_progress_of_a_replay() -> None:
-    """What a replay was asked is not shown, but how far it is."""
+    """The view of a replay shows its progress, and not its input."""
     shown = views.job_view(snapshot(replay(), (50, 120)), LINKS, UNKNOWN)
     assert shown["progress"] == {"done": 50, "total": 120}
     assert "input" not in shown
 
 
 def test_links() -> None:
-    """Links are absolute, under the root that the caller used; all but `self` carry the job's token."""
+    """Links are absolute, below the root of the request. All except `self` contain the token."""
     token = links.make_token(RUNNING, now=NOW, hours=HOURS)
     follow = f"{ROOT}/follow/{token}"
     assert LINKS.of(RUNNING) == {
@@ -113,7 +115,7 @@ def test_links() -> None:
 
 
 def test_webhook() -> None:
-    """A job without a webhook has none; one that was never called says so; then its last delivery is shown."""
+    """A job without a webhook shows null, then no attempts, then the state of the last delivery."""
     hooked = replace(RUNNING, webhook_url="https://example.com/x")
     assert views.job_view(snapshot(), LINKS, UNKNOWN)["webhook"] is None
     assert views.job_view(snapshot(hooked), LINKS, UNKNOWN)["webhook"] == {
@@ -138,8 +140,8 @@ def test_webhook() -> None:
     }
 
 
-def test_a_large_result() -> None:
-    """A result that is too large for the row is not shown but linked: for an hour, and to its object alone."""
+def test_large_result() -> None:
+    """A large result is not shown. Its link is valid for an hour, for its object only."""
     key = f"results/ana/{RUNNING.job_id}/result.json"
     done = replace(RUNNING, status="completed", result_key=key)
     shown = views.job_view(snapshot(done), LINKS, UNKNOWN)
@@ -151,41 +153,39 @@ def test_a_large_result() -> None:
 
 
 @pytest.mark.parametrize("result", [None, {"chunks": 3}])
-def test_a_small_result(result: Any) -> None:
-    """A result that is shown, or is not there yet, is not said to be truncated, and has no link."""
+def test_small_result(result: Any) -> None:
+    """A small or missing result is not truncated and has no link."""
     shown = views.job_view(snapshot(replace(RUNNING, result=result)), LINKS, UNKNOWN)
     assert (shown["result"], shown["result_truncated"]) == (result, False)
     assert "result" not in shown["links"]
     assert "result_truncated" not in JobView.model_validate(shown).model_dump(mode="json")
 
 
-def test_what_a_job_waits_for() -> None:
-    """A job that waits says for what and since when; one that does not has neither field, rather than null."""
+def test_waiting_job() -> None:
+    """A waiting job shows the reason and the time; another job omits both fields."""
     since = events.timestamp(NOW + 5)
     waiting = replace(RUNNING, waiting_for="rate_limit", waiting_since=since, not_before=events.timestamp(NOW + 9))
-    for subject, told in (
+    for subject, expected in (
         (waiting, {"waiting_for": "rate_limit", "waiting_since": since}),
         (RUNNING, {}),
     ):
-        small, whole = (
-            views.status_view(snapshot(subject), UNKNOWN),
-            views.job_view(snapshot(subject), LINKS, UNKNOWN),
-        )
-        status, view = JobStatus.model_validate(small), JobView.model_validate(whole)
-        for shown in (small, whole, status.model_dump(mode="json"), view.model_dump(mode="json")):
-            assert {key: shown[key] for key in ("waiting_for", "waiting_since") if key in shown} == told
+        status_view = views.status_view(snapshot(subject), UNKNOWN)
+        job_view = views.job_view(snapshot(subject), LINKS, UNKNOWN)
+        status, view = JobStatus.model_validate(status_view), JobView.model_validate(job_view)
+        for shown in (status_view, job_view, status.model_dump(mode="json"), view.model_dump(mode="json")):
+            assert {key: shown[key] for key in ("waiting_for", "waiting_since") if key in shown} == expected
             assert "not_before" not in shown
 
 
-def test_everything_is_json() -> None:
-    """Whatever a job holds can be answered as JSON."""
+def test_views_are_json() -> None:
+    """Views can be encoded as JSON."""
     done = replace(RUNNING, status="completed", result={"score": 0.5}, metadata={"a": "b"})
     assert json.loads(json.dumps(views.job_view(snapshot(done), LINKS, UNKNOWN)))["result"] == {"score": 0.5}
     assert json.dumps(views.job_summary(done, LINKS))
 
 
 def test_etag() -> None:
-    """A tag is the same for the same row and progress, and no other for anything that a caller sees."""
+    """The ETag depends on the job, its version and its progress, and on nothing else."""
     tag = views.etag(snapshot())
     assert tag == views.etag(snapshot())
     assert tag.startswith('"')
@@ -199,7 +199,7 @@ def test_etag() -> None:
     assert len({tag, *map(views.etag, others)}) == 5
 
 
-WHEN = [
+ESTIMATES = [
     (0, None, UNKNOWN),
     (60, None, UNKNOWN),
     (4000, None, UNKNOWN),
@@ -212,23 +212,20 @@ WHEN = [
 ]
 
 
-@pytest.mark.parametrize(("age", "done", "history"), WHEN)
-def test_when(moment: Moment, age: float, done: Any, history: History) -> None:
-    """The next look and the expected end follow from the job's age, its progress and what is usual.
-
-    As to when to look, the batch that is under way counts as done.
-    """
+@pytest.mark.parametrize(("age", "done", "history"), ESTIMATES)
+def test_retry_after_and_expected_completion(moment: Moment, age: float, done: Any, history: History) -> None:
+    """They depend on age, progress and history. `Retry-After` counts the batch in progress as done."""
     moment(age)
     known, possible = ((done[0] + more) / done[1] if done and done[1] else None for more in (0, 1))
     seen = snapshot(progress=done)
     assert views.retry_after(seen, history) == polling_interval.next_poll(age, history=history, progress=possible)
-    length = polling_interval.expected_length(age, history=history, progress=known)
+    length = polling_interval.expected_duration(age, history=history, progress=known)
     expected = None if length is None else events.timestamp(NOW + length)
     assert views.status_view(seen, history)["expected_completion"] == expected
 
 
-def test_a_clock_that_is_behind(moment: Moment) -> None:
-    """A job of the future, by the clock of another machine, is one of this very second."""
+def test_clock_behind(moment: Moment) -> None:
+    """A job that was created in the future, by another clock, has the age 0."""
     just_now = views.retry_after(snapshot(progress=None), HOURLY)
     moment(-5)
     assert views.retry_after(snapshot(progress=None), HOURLY) == just_now
@@ -238,7 +235,7 @@ def test_a_clock_that_is_behind(moment: Moment) -> None:
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
-def test_no_end_is_expected_of_what_has_ended(status: str) -> None:
-    """A job that has ended is not expected to end, whatever is known of its kind."""
+def test_no_expected_completion_after_end(status: str) -> None:
+    """A job that has ended has no expected completion."""
     ended = snapshot(replace(RUNNING, status=status))
     assert views.status_view(ended, HOURLY)["expected_completion"] is None

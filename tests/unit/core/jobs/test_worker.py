@@ -1,4 +1,4 @@
-"""core.jobs.worker.Worker and the changes it makes, under any interleaving, duplicates and kills"""
+"""The queue worker and its changes (core.jobs.worker): also in any order, with duplicates and kills."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from core.jobs import (
     defer,
     expire_lease,
     fail,
-    give_back,
+    release_lease,
 )
 from core.jobs.machine import Change
+from core.jobs.queue_messages import JobMessage, read_embedding_message
 from core.jobs.worker import MAX_DELAY_SECONDS, MAX_HOPS, Worker, backoff
-from tests.unit.core.jobs import meddler
-from tests.unit.core.jobs.meddler import Crash, Meddler, Meddling
+from tests.unit.core.jobs import fault_injection
+from tests.unit.core.jobs.fault_injection import Crash, Fault, FaultyClient
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.memory_blobs import MemoryBlobs
 from tests.unit.examples import NOW, FakeClock, job
@@ -47,22 +48,22 @@ ERROR = {"code": "throttled", "message": "Busy."}
 
 
 class Echoed(BaseModel):
-    """What an echo says."""
+    """The result of an echo."""
 
     text: str
 
 
-class Asked(BaseModel):
-    """An echo was asked for."""
+class EchoInput(BaseModel):
+    """The input of an echo."""
 
 
 def echo_kind(**facts: Any) -> Kind:
     defaults: dict[str, Any] = {
         "name": "echo",
-        "input": Asked,
+        "input": EchoInput,
         "result": Echoed,
         "stages": ("answer",),
-        "events": {"requested": Asked, "halfway": Asked, "completed": Echoed},
+        "events": {"requested": EchoInput, "halfway": EchoInput, "completed": Echoed},
         "runs_on": "worker",
         "work": lambda attempt: {"text": "hello"},
     }
@@ -89,7 +90,7 @@ def waiting(subject: Job) -> tuple[str | None, str | None, str | None]:
     return subject.not_before, subject.waiting_for, subject.waiting_since
 
 
-# ── one change at a time ─────────────────────────────────────────────────────────────────────────────────────
+# ── changes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def decided(change: Change, subject: Job, seconds: float = 0) -> tuple[Job, str | None, dict[str, Any]]:
@@ -99,22 +100,22 @@ def decided(change: Change, subject: Job, seconds: float = 0) -> tuple[Job, str 
 
 
 def test_claim() -> None:
-    """An invocation takes a queued job: it runs, held until the invocation's end, and the attempt is counted."""
+    """An invocation claims a queued job until it times out, and the attempt is counted."""
     waits = {"not_before": at(-1), "waiting_for": "backoff", "waiting_since": at(-9)}
-    taken, verb, told = decided(claim(ECHO, lease="a", lease_until=at(300)), echo(attempts=1, **waits))
-    assert (verb, told) == ("started", {"attempts": 2})
+    taken, verb, fields = decided(claim(ECHO, lease="a", lease_until=at(300)), echo(attempts=1, **waits))
+    assert (verb, fields) == ("started", {"attempts": 2})
     assert (taken.status, taken.stage, taken.attempts) == ("running", "answer", 2)
     assert (taken.lease, taken.lease_until, taken.started_at) == ("a", at(300), at(0))
     assert waiting(taken) == NOT_WAITING
 
 
-def test_claim_after_a_lost_answer() -> None:
-    """The invocation that holds the job already has nothing to write."""
+def test_claim_after_lost_response() -> None:
+    """Claiming a job again with the same lease changes nothing."""
     assert claim(ECHO, lease="a", lease_until=at(300))(running(), at(1)) is None
 
 
-def test_the_first_start_is_kept() -> None:
-    """`started_at` is when the job was first taken, however often that happens."""
+def test_started_at() -> None:
+    """`started_at` is the time of the first attempt."""
     taken, _, _ = decided(claim(ECHO, lease="a", lease_until=at(300)), echo(started_at=at(-50)))
     assert taken.started_at == at(-50)
 
@@ -122,68 +123,70 @@ def test_the_first_start_is_kept() -> None:
 @pytest.mark.parametrize(
     ("subject", "until"),
     [(running(), at(300)), (echo(not_before=at(7)), at(7))],
-    ids=["somebody is at it", "it waits"],
+    ids=["held", "waiting"],
 )
-def test_not_to_be_taken_yet(subject: Job, until: str) -> None:
-    """A job that is held, or waits, says until when, to whoever would take or defer it."""
+def test_not_due(subject: Job, until: str) -> None:
+    """A job that is held or waits cannot be claimed or deferred; the error says until when."""
     for change in (claim(ECHO, lease="b", lease_until=at(999)), defer(waiting_for="x", not_before=at(9))):
         with pytest.raises(NotDue) as caught:
             change(subject, at(0))
         assert caught.value.until == until
 
 
-def test_give_back() -> None:
-    """An attempt that has failed queues the job again, says so with the reason, and when the next one may be."""
-    queued, verb, told = decided(give_back(ECHO, lease="a", error=ERROR, not_before=at(20)), running(attempts=2))
+def test_release_lease() -> None:
+    """A failed attempt queues the job again, and logs the reason and the earliest next attempt."""
+    queued, verb, fields = decided(
+        release_lease(ECHO, lease="a", error=ERROR, not_before=at(20)), running(attempts=2)
+    )
     assert verb == "retried"
-    assert told == {"attempts": 2, "error": {**ERROR, "stage": "answer"}, "not_before": at(20)}
+    assert fields == {"attempts": 2, "error": {**ERROR, "stage": "answer"}, "not_before": at(20)}
     assert (queued.status, queued.stage, queued.attempts) == ("queued", "queued", 2)
     assert (queued.lease, queued.lease_until) == (None, None)
     assert waiting(queued) == (at(20), "backoff", at(0))
 
 
-def test_the_last_attempt() -> None:
-    """After the last attempt there is none: the job fails with what that attempt failed with."""
-    change = give_back(ECHO, lease="a", error=ERROR, not_before=at(20))
-    ended, verb, told = decided(change, running(attempts=ECHO.max_attempts))
+def test_last_attempt() -> None:
+    """After the last attempt the job fails with that attempt's error."""
+    change = release_lease(ECHO, lease="a", error=ERROR, not_before=at(20))
+    ended, verb, fields = decided(change, running(attempts=ECHO.max_attempts))
     assert (verb, ended.status) == ("failed", "failed")
-    assert told == {"error": {**ERROR, "stage": "answer"}}
+    assert fields == {"error": {**ERROR, "stage": "answer"}}
     assert waiting(ended) == NOT_WAITING
 
 
-def test_no_wait_beyond_the_deadline() -> None:
-    """A job waits for its deadline at most, which ends it."""
+def test_wait_ends_with_deadline() -> None:
+    """A job does not wait beyond its deadline."""
     subject = running(deadline=at(10))
-    queued, _, told = decided(give_back(ECHO, lease="a", error=ERROR, not_before=at(99)), subject)
-    assert queued.not_before == told["not_before"] == at(10)
+    queued, _, fields = decided(release_lease(ECHO, lease="a", error=ERROR, not_before=at(99)), subject)
+    assert queued.not_before == fields["not_before"] == at(10)
     deferred, _, _ = decided(defer(waiting_for="x", not_before=at(99)), echo(deadline=at(10)))
     assert deferred.not_before == at(10)
 
 
 def test_expire_lease() -> None:
-    """A job whose worker's time is up goes back to the queue; before that nothing happens."""
+    """A job whose worker's time is up is queued again, and not before."""
     assert expire_lease(ECHO)(running(), at(299.999)) is None
-    queued, verb, told = decided(expire_lease(ECHO), running(), 300)
-    assert (verb, told["error"]["code"], told["attempts"]) == ("retried", "worker_lost", 1)
+    queued, verb, fields = decided(expire_lease(ECHO), running(), 300)
+    assert (verb, fields["error"]["code"], fields["attempts"]) == ("retried", "worker_lost", 1)
     assert (queued.status, waiting(queued)) == ("queued", (at(300), None, None))
 
 
-def test_the_last_worker_is_lost() -> None:
+def test_expiry_after_last_attempt() -> None:
     """A job whose workers were all lost fails with `attempts_exhausted`."""
-    ended, verb, told = decided(expire_lease(ECHO), running(attempts=3), 300)
-    assert (verb, ended.status, told["error"]["code"]) == ("failed", "failed", "attempts_exhausted")
+    ended, verb, fields = decided(expire_lease(ECHO), running(attempts=3), 300)
+    assert (verb, ended.status, fields["error"]["code"]) == ("failed", "failed", "attempts_exhausted")
 
 
 @pytest.mark.parametrize("subject", [echo(), echo(status="failed"), running(lease_until=None)])
-def test_only_a_lease_can_expire(subject: Job) -> None:
-    """A job that no worker holds is left alone, and so is one that an execution holds."""
+def test_jobs_without_expiring_lease(subject: Job) -> None:
+    """Jobs that no worker holds, or that an execution holds, do not change."""
     assert expire_lease(ECHO)(subject, at(10**6)) is None
 
 
 def test_defer() -> None:
-    """A job that waits before anything was tried logs nothing, and says for what and since when."""
-    deferred, verb, told = decided(defer(waiting_for="rate_limit", not_before=at(30)), echo())
-    assert (verb, told) == (None, {})
+    """Deferring a job logs no event, and stores the reason and since when."""
+    deferred, verb, fields = decided(defer(waiting_for="rate_limit", not_before=at(30)), echo())
+    assert (verb, fields) == (None, {})
     assert waiting(deferred) == (at(30), "rate_limit", at(0))
     again, _, _ = decided(defer(waiting_for="rate_limit", not_before=at(60)), deferred, 30)
     assert waiting(again) == (at(60), "rate_limit", at(0))
@@ -192,13 +195,13 @@ def test_defer() -> None:
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "canceled"])
-def test_what_has_ended(status: str) -> None:
-    """A job that has ended is neither taken, deferred nor given back."""
+def test_final_job(status: str) -> None:
+    """A job that has ended cannot be claimed, deferred or released."""
     ended = running(status=status)
     for change in (
         claim(ECHO, lease="a", lease_until=at(300)),
         defer(waiting_for="x", not_before=at(9)),
-        give_back(ECHO, lease="a", error=ERROR, not_before=at(9)),
+        release_lease(ECHO, lease="a", error=ERROR, not_before=at(9)),
     ):
         with pytest.raises(JobClosed, match=status):
             change(ended, at(0))
@@ -207,21 +210,21 @@ def test_what_has_ended(status: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        give_back(ECHO, lease="b", error=ERROR, not_before=at(9)),
+        release_lease(ECHO, lease="b", error=ERROR, not_before=at(9)),
         complete(ECHO, lease="b", result={}),
         fail(code="x", message="y", lease="b"),
     ],
-    ids=["give back", "complete", "fail"],
+    ids=["release", "complete", "fail"],
 )
 def test_another_invocation(change: Change) -> None:
-    """An invocation that holds the job no more changes nothing of it."""
+    """An invocation that does not hold the job cannot release, complete or fail it."""
     with pytest.raises(JobClosed, match="another execution holds the job"):
         change(running(), at(0))
 
 
 @given(attempts=st.integers(0, 20))
 def test_backoff(attempts: int) -> None:
-    """Waits are spread between a second and five minutes, and may be longer after more attempts."""
+    """The interval has a random length of at least a second, up to a cap that doubles to five minutes."""
     assert 1 <= backoff(attempts) <= min(300, 10 * 2**attempts)
 
 
@@ -236,14 +239,14 @@ class Message:
 
 
 class Queue:
-    """SQS as the worker sees it: it sends, and a message that is not done with comes again, five times."""
+    """SQS with a visibility timeout: a message that is not deleted is received up to five times."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.messages: list[Message] = []
         self.dead: list[Message] = []
         self.delays: list[int] = []
-        self.trouble: Callable[[Callable[[], None]], None] | None = None
+        self.fault: Callable[[Callable[[], None]], None] | None = None
 
     def send_message(self, *, QueueUrl: str, MessageBody: str, MessageGroupId: str, DelaySeconds: int) -> None:
         assert (QueueUrl, MessageGroupId) == ("queue", "ana")
@@ -252,9 +255,9 @@ class Queue:
             self.delays.append(DelaySeconds)
             self.messages.append(Message(json.loads(MessageBody), self.clock.now + DelaySeconds))
 
-        trouble, self.trouble = self.trouble, None
-        if trouble:
-            trouble(send)
+        fault, self.fault = self.fault, None
+        if fault:
+            fault(send)
         else:
             send()
 
@@ -275,7 +278,7 @@ class Queue:
 
 @dataclass
 class Context:
-    """An invocation that began now."""
+    """The context of an invocation that ends at `end`."""
 
     clock: FakeClock
     end: float
@@ -285,14 +288,14 @@ class Context:
 
 
 class Bench:
-    """One job of the kind `echo`, its queue, and workers that do what `self.work` says."""
+    """One job of the kind `echo`, its queue, and workers that call `self.work`."""
 
     def __init__(self, **facts: Any) -> None:
         self.clock = FakeClock()
         self.table = MemoryTable()
-        self.meddler = Meddler(self.table)
-        self.store = self._store(self.meddler)
-        self.calm = self._store(self.table)
+        self.client = FaultyClient(self.table)
+        self.store = self._store(self.client)
+        self.direct = self._store(self.table)
         self.queue = Queue(self.clock)
         self.work: Callable[[Attempt], dict[str, Any]] = lambda attempt: {"text": "hello"}
         self.wait: Wait | None = None
@@ -309,7 +312,7 @@ class Bench:
         services = Services(self.blobs, self.table, TABLE)  # type: ignore[arg-type]
         kinds = {"echo": self.kind}
         self.worker = Worker(kinds, self.store, services, self.queue, "queue", clock=self.clock)
-        self.job_id = self.calm.submit(self.kind, echo()).job.job_id
+        self.job_id = self.direct.submit(self.kind, echo()).job.job_id
         self.queue.messages.append(Message({"job_id": self.job_id, "event": "echo.requested"}, self.clock.now))
 
     def _store(self, client: Any) -> JobStore:
@@ -320,31 +323,33 @@ class Bench:
 
     @property
     def job(self) -> Job:
-        return self.calm.get(self.job_id)
+        return self.direct.get(self.job_id)
 
     def log(self) -> list[str]:
-        return [event.name.removeprefix("echo.") for event in self.calm.log(self.job_id)]
+        return [event.name.removeprefix("echo.") for event in self.direct.log.read_all(self.job_id)]
 
     def deliver(self, message: Message | None = None) -> bool:
-        """Have a worker handle a message, the first that can be received if none is given; False if it died."""
+        """Have a worker handle a message, by default the first visible one. False if the worker crashed."""
         message = message or self.queue.visible()[0]
         self.queue.receive(message)
         if message not in self.queue.messages:
             return True
         try:
-            self.worker.handle(message.body, Context(self.clock, self.clock.now + INVOCATION_SECONDS))
+            body = read_embedding_message(json.dumps(message.body))
+            assert isinstance(body, JobMessage)
+            self.worker.handle(body, Context(self.clock, self.clock.now + INVOCATION_SECONDS))
         except (Crash, Contended):
             return False
         self.queue.delete(message)
         return True
 
     def drain(self) -> None:
-        """Let workers do their work, and the sweep its own, until the job has ended."""
+        """Run workers and the reaper until the job has ended."""
         for _ in range(200):
             if self.job.is_final:
                 return
-            for message in [*self.queue.dead]:  # the sweep
-                self.calm.apply(message.body["job_id"], fail(code="attempts_exhausted", message=""))
+            for message in [*self.queue.dead]:  # as the reaper does
+                self.direct.apply(message.body["job_id"], fail(code="attempts_exhausted", message=""))
             if self.queue.messages:
                 self.clock.now = max(self.clock.now, min(one.visible_at for one in self.queue.messages))
                 self.deliver()
@@ -356,8 +361,8 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_done_at_once(bench: Bench) -> None:
-    """A job is taken, done and completed by one message, and its result is the job's."""
+def test_success(bench: Bench) -> None:
+    """One message claims and completes a job."""
     assert bench.deliver()
     assert bench.log() == ["requested", "started", "completed"]
     assert (bench.job.result, bench.job.attempts, bench.queue.messages) == ({"text": "hello"}, 1, [])
@@ -370,8 +375,8 @@ def raising(error: BaseException) -> Callable[[Attempt], dict[str, Any]]:
     return work
 
 
-def test_again_after_an_error(bench: Bench) -> None:
-    """What fails is tried again after a while, by a new message; the old one is done with."""
+def test_retry(bench: Bench) -> None:
+    """A failed attempt is retried with backoff by a new message, up to the last attempt."""
     bench.work = raising(Throttled("The model is busy."))
     assert bench.deliver()
     (message,) = bench.queue.messages
@@ -383,31 +388,31 @@ def test_again_after_an_error(bench: Bench) -> None:
     assert bench.job.error == {"code": "throttled", "message": "The model is busy.", "stage": "answer"}
 
 
-def test_errors_that_are_not_ours(bench: Bench) -> None:
-    """Of an error that is not ours, neither the log nor the job says anything of its inside."""
+def test_internal_error(bench: Bench) -> None:
+    """The message of an unexpected exception is neither in the log nor in the job."""
     bench.work = raising(ValueError("secret"))
     bench.drain()
-    assert "secret" not in str([event.body for event in bench.calm.log(bench.job_id)]) + str(bench.job)
+    assert "secret" not in str([event.body for event in bench.direct.log.read_all(bench.job_id)]) + str(bench.job)
     assert bench.job.error is not None
     assert bench.job.error["code"] == "internal"
 
 
-def test_a_failure_of_the_job(bench: Bench) -> None:
-    """What would fail again ends the job at once, in its own words."""
-    bench.work = raising(JobFailure("There is nothing to say."))
+def test_job_failure(bench: Bench) -> None:
+    """A JobFailure ends the job without a retry."""
+    bench.work = raising(JobFailure("The text is empty."))
     bench.deliver()
     assert bench.log() == ["requested", "started", "failed"]
-    assert bench.job.error == {"code": "failed", "message": "There is nothing to say.", "stage": "answer"}
+    assert bench.job.error == {"code": "failed", "message": "The text is empty.", "stage": "answer"}
 
 
-def test_a_copy_of_the_message(bench: Bench) -> None:
-    """A copy that comes while the job is done waits until the worker's time is up, as a new message."""
-    twin = Message(dict(bench.queue.messages[0].body), bench.clock.now)
-    bench.queue.messages.append(twin)
+def test_duplicate_message(bench: Bench) -> None:
+    """A copy of a message whose job is running is sent again until the lease expires."""
+    copy = Message(dict(bench.queue.messages[0].body), bench.clock.now)
+    bench.queue.messages.append(copy)
 
     def work(attempt: Attempt) -> dict[str, Any]:
         bench.clock.now += 100
-        assert bench.deliver(twin)
+        assert bench.deliver(copy)
         return {"text": "once"}
 
     bench.work = work
@@ -419,8 +424,8 @@ def test_a_copy_of_the_message(bench: Bench) -> None:
     assert bench.queue.messages == []
 
 
-def test_a_worker_that_is_lost(bench: Bench) -> None:
-    """The message of a worker that died comes again, and the next one takes over, with one attempt more."""
+def test_lost_worker(bench: Bench) -> None:
+    """The next worker takes over the job of a killed one, with one more attempt."""
     bench.work = raising(Crash())
     assert not bench.deliver()
     assert bench.job.status == "running"
@@ -431,8 +436,8 @@ def test_a_worker_that_is_lost(bench: Bench) -> None:
     assert bench.job.result == {"text": "attempt 2"}
 
 
-def test_workers_that_are_all_lost(bench: Bench) -> None:
-    """After three lost workers the fourth fails the job, and does not do it."""
+def test_lost_workers(bench: Bench) -> None:
+    """After three lost workers the job fails."""
     bench.work = raising(Crash())
     bench.drain()
     assert bench.log() == ["requested", *["started", "retried"] * 2, "started", "failed"]
@@ -440,8 +445,8 @@ def test_workers_that_are_all_lost(bench: Bench) -> None:
     assert bench.job.error["code"] == "attempts_exhausted"
 
 
-def test_too_early(bench: Bench) -> None:
-    """A message that comes before its time is delayed again, whatever made it come."""
+def test_early_message(bench: Bench) -> None:
+    """A message that is received before the job is due is delayed again."""
     bench.work = raising(Throttled("busy"))
     bench.deliver()
     bench.queue.messages[0].visible_at = bench.clock.now
@@ -450,8 +455,8 @@ def test_too_early(bench: Bench) -> None:
     assert bench.log() == ["requested", "started", "retried"]
 
 
-def test_a_wait_before_anything_is_tried(bench: Bench) -> None:
-    """A worker that may not begin defers the job: nothing is logged, and the job says why it waits."""
+def test_wait(bench: Bench) -> None:
+    """A job that its kind does not admit is deferred with the reason, and no event is logged."""
     bench.wait = Wait("rate_limit", 5000)
     bench.deliver()
     assert bench.log() == ["requested"]
@@ -463,8 +468,8 @@ def test_a_wait_before_anything_is_tried(bench: Bench) -> None:
     assert (bench.job.status, bench.job.waiting_for) == ("completed", None)
 
 
-def test_a_takeover_asks_for_admission(bench: Bench) -> None:
-    """Who takes over a lost worker's job may not begin either, where it must wait."""
+def test_wait_after_lost_worker(bench: Bench) -> None:
+    """The kind must admit the job of a lost worker, too."""
     bench.work = raising(Crash())
     bench.deliver()
     bench.wait = Wait("rate_limit", 60)
@@ -474,11 +479,11 @@ def test_a_takeover_asks_for_admission(bench: Bench) -> None:
     assert bench.job.waiting_for == "rate_limit"
 
 
-def test_canceled_while_it_is_done(bench: Bench) -> None:
-    """What is canceled meanwhile stays canceled, and what was left behind is removed."""
+def test_cancel_during_work(bench: Bench) -> None:
+    """A job that is canceled during its work stays canceled, and is cleaned up again."""
 
     def work(attempt: Attempt) -> dict[str, Any]:
-        bench.calm.apply(bench.job_id, cancel)
+        bench.direct.apply(bench.job_id, cancel)
         return {"text": "late"}
 
     bench.work = work
@@ -487,11 +492,11 @@ def test_canceled_while_it_is_done(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("error", [JobFailure("x"), Throttled("x"), ValueError("x")])
-def test_canceled_before_it_fails(bench: Bench, error: Exception) -> None:
-    """A job that was canceled meanwhile does not fail, and is not tried again."""
+def test_cancel_before_failure(bench: Bench, error: Exception) -> None:
+    """A canceled job does not fail and is not retried."""
 
     def work(attempt: Attempt) -> dict[str, Any]:
-        bench.calm.apply(bench.job_id, cancel)
+        bench.direct.apply(bench.job_id, cancel)
         raise error
 
     bench.work = work
@@ -499,18 +504,18 @@ def test_canceled_before_it_fails(bench: Bench, error: Exception) -> None:
     assert (bench.job.status, bench.queue.messages) == ("canceled", [])
 
 
-def test_a_result_that_is_large(bench: Bench) -> None:
-    """A result that is too large for the row is stored, and the event says so."""
+def test_large_result(bench: Bench) -> None:
+    """A large result is stored in S3, and the event says so."""
     bench.work = lambda attempt: {"text": "x" * 40_000}
     bench.deliver()
     key = f"results/ana/{bench.job_id}/result.json"
     assert (bench.job.result, bench.job.result_key) == (None, key)
     assert json.loads(bench.blobs.get(key)) == {"text": "x" * 40_000}
-    assert list(bench.calm.log(bench.job_id))[-1].payload["result_truncated"] is True
+    assert list(bench.direct.log.read_all(bench.job_id))[-1].payload["result_truncated"] is True
 
 
 def test_steps(bench: Bench) -> None:
-    """A step that an earlier attempt has logged is logged no second time."""
+    """A step that an earlier attempt has logged is not logged again."""
 
     def work(attempt: Attempt) -> dict[str, Any]:
         attempt.step("halfway", n=1)
@@ -523,61 +528,61 @@ def test_steps(bench: Bench) -> None:
     assert bench.log() == ["requested", "started", "halfway", "retried", "started", "completed"]
 
 
-@pytest.mark.parametrize("verb", ["requested", "completed", "failed", "unheard"])
-def test_only_what_is_declared_is_a_step(bench: Bench, verb: str) -> None:
-    """Work can log the events between the first and the last of its kind, and none that says more than it may."""
-    refused: list[ValueError] = []
+@pytest.mark.parametrize("verb", ["requested", "completed", "failed", "unknown"])
+def test_undeclared_steps(bench: Bench, verb: str) -> None:
+    """Only events between the first and the last of the kind can be logged as steps."""
+    errors: list[ValueError] = []
 
     def work(attempt: Attempt) -> dict[str, Any]:
         try:
             attempt.step(verb)
         except ValueError as error:
-            refused.append(error)
+            errors.append(error)
         return {"text": "done"}
 
     bench.work = work
     bench.deliver()
-    assert f"{verb!r} is no step of echo" in str(refused[0])
+    assert f"{verb!r} is not a step of echo" in str(errors[0])
     assert bench.log() == ["requested", "started", "completed"]
 
 
-def test_what_the_kind_gives_is_checked_by_its_own_completion(bench: Bench) -> None:
-    """A kind whose completion refuses the result fails the job with its own words."""
+def test_error_in_on_complete(bench: Bench) -> None:
+    """A JobFailure in on_complete fails the job with its message."""
 
     def refuse(job: Job, result: Any, services: Services) -> Any:
-        raise JobFailure("That is no answer.")
+        raise JobFailure("The result is invalid.")
 
     bench.worker = replace(bench.worker, kinds={"echo": replace(bench.kind, on_complete=refuse)})
     bench.deliver()
     assert bench.job.error is not None
-    assert bench.job.error["message"] == "That is no answer."
+    assert bench.job.error["message"] == "The result is invalid."
 
 
-def test_a_kind_that_is_no_more(bench: Bench) -> None:
-    """A job whose kind was removed fails with a reason instead of waiting for its deadline."""
+def test_unknown_kind(bench: Bench) -> None:
+    """A job whose kind was removed fails at once."""
     bench.worker = replace(bench.worker, kinds={})
     bench.deliver()
     assert bench.job.error is not None
     assert bench.job.error["code"] == "unknown_kind"
 
 
-def test_a_job_that_is_no_more(bench: Bench) -> None:
-    """A message about a job that has expired is done with."""
+def test_expired_job(bench: Bench) -> None:
+    """A message about an expired job is deleted."""
     bench.table.items.clear()
     assert bench.deliver()
     assert bench.queue.messages == []
 
 
-def test_a_message_that_never_stops(bench: Bench) -> None:
-    """A message that has been passed on too often ends its job."""
+def test_max_hops(bench: Bench) -> None:
+    """A message that was sent again too often fails its job."""
     bench.wait = Wait("rate_limit", 1)
     bench.queue.messages[0].body["hops"] = MAX_HOPS
     bench.deliver()
     assert (bench.job.status, bench.queue.messages) == ("failed", [])
 
 
-def test_begin_is_not_for_workers() -> None:
-    """A job that an execution holds is never taken by a worker: it is not due before its deadline."""
+def test_job_of_an_execution() -> None:
+    """A worker cannot claim a job that an execution holds."""
     held = begin(ECHO, stage="answer", lease="execution")(echo(), at(0))
     assert held is not None
     with pytest.raises(NotDue) as caught:
@@ -585,40 +590,46 @@ def test_begin_is_not_for_workers() -> None:
     assert caught.value.until == held.job.deadline
 
 
-# ── any interleaving, duplicates and kills ───────────────────────────────────────────────────────────────────
+# ── any order, duplicates and kills ──────────────────────────────────────────────────────────────────────────
 
 
-FAULTS = [meddler.conflict, meddler.check_failed, meddler.in_progress, meddler.crash_before, meddler.crash_after]
+FAULTS = [
+    fault_injection.conflict,
+    fault_injection.check_failed,
+    fault_injection.in_progress,
+    fault_injection.crash_before,
+    fault_injection.crash_after,
+]
 ERRORS = [None, Throttled("busy"), Throttled("busy"), ValueError("bug"), Crash(), Crash(), JobFailure("no")]
 
 
-def die_before(send: Callable[[], None]) -> None:
+def crash_before(send: Callable[[], None]) -> None:
     raise Crash
 
 
-def die_after(send: Callable[[], None]) -> None:
+def crash_after(send: Callable[[], None]) -> None:
     send()
     raise Crash
 
 
 class Deliveries(RuleBasedStateMachine):
-    """Messages of one job come in any order, twice and late; workers die at any call; its owner may cancel."""
+    """Messages of a job in any order, duplicated and late; workers crash in any call; the owner may cancel."""
 
     @initialize()
     def submit(self) -> None:
         self.bench = Bench()
         self.holders: list[tuple[str, float]] = []
-        self.overlaps: list[float] = []  # an assertion in the middle of a worker would be one more error to it
+        self.overlaps: list[float] = []  # asserted later: the worker would handle an AssertionError
         self.returned: dict[str, str] = {}
         self.bench.work = self.do
         self.script: list[tuple[float, BaseException | None, bool, bool]] = []
 
     def do(self, attempt: Attempt) -> dict[str, Any]:
-        """Nobody else may be at it whose time is not up; meanwhile time passes, copies come, the owner cancels."""
-        clock, mine = self.bench.clock, attempt.job
+        """The work: time passes, copies are received, and the owner cancels. Records overlapping leases."""
+        clock, job = self.bench.clock, attempt.job
         self.overlaps += [until for _, until in self.holders if until > clock.now]
-        assert mine.lease is not None
-        holder = (mine.lease, clock.now + attempt.seconds_left())
+        assert job.lease is not None
+        holder = (job.lease, clock.now + attempt.seconds_left())
         self.holders.append(holder)
         seconds, error, copies, canceled = self.script.pop() if self.script else (1, None, False, False)
         clock.now += min(seconds, attempt.seconds_left())
@@ -626,14 +637,14 @@ class Deliveries(RuleBasedStateMachine):
             self.bench.deliver(self.bench.queue.visible()[-1])
         if canceled:
             with contextlib.suppress(JobClosed, Contended):
-                self.bench.calm.apply(mine.job_id, cancel)
+                self.bench.direct.apply(job.job_id, cancel)
         if error is not None:
             if not isinstance(error, Crash):
                 self.holders.remove(holder)
             raise error
         self.holders.remove(holder)
-        self.returned[mine.lease] = f"attempt {mine.attempts}"
-        return {"text": self.returned[mine.lease]}
+        self.returned[job.lease] = f"attempt {job.attempts}"
+        return {"text": self.returned[job.lease]}
 
     @precondition(lambda self: bool(self.bench.queue.visible()))
     @rule(
@@ -642,29 +653,29 @@ class Deliveries(RuleBasedStateMachine):
             st.tuples(st.sampled_from([0, 1, 299, 300]), st.sampled_from(ERRORS), st.booleans(), st.booleans()),
             max_size=3,
         ),
-        troubles=st.lists(st.sampled_from(FAULTS), max_size=3),
-        sending=st.sampled_from([None, None, die_before, die_after]),
+        faults=st.lists(st.sampled_from(FAULTS), max_size=3),
+        sending=st.sampled_from([None, None, crash_before, crash_after]),
         wait=st.sampled_from([None, None, None, Wait("rate_limit", 2000)]),
     )
     def receive(
         self,
         which: int,
         script: list[tuple[float, BaseException | None, bool, bool]],
-        troubles: list[Meddling],
+        faults: list[Fault],
         sending: Any,
         wait: Wait | None,
     ) -> None:
-        self.script, self.bench.wait, self.bench.queue.trouble = script, wait, sending
-        self.bench.meddler.plan.extend(troubles)
+        self.script, self.bench.wait, self.bench.queue.fault = script, wait, sending
+        self.bench.client.plan.extend(faults)
         visible = self.bench.queue.visible()
         self.bench.deliver(visible[which % len(visible)])
-        self.bench.meddler.plan.clear()
-        self.script, self.bench.wait, self.bench.queue.trouble = [], None, None
+        self.bench.client.plan.clear()
+        self.script, self.bench.wait, self.bench.queue.fault = [], None, None
 
     @precondition(lambda self: bool(self.bench.queue.messages) and len(self.bench.queue.messages) < 4)
     @rule()
     def duplicate(self) -> None:
-        """At least once: SQS may deliver a copy."""
+        """SQS delivers at least once."""
         first = self.bench.queue.messages[0]
         self.bench.queue.messages.append(Message(dict(first.body), first.visible_at))
 
@@ -673,8 +684,8 @@ class Deliveries(RuleBasedStateMachine):
         self.bench.clock.now += seconds
 
     @invariant()
-    def the_log_says_what_the_job_is(self) -> None:
-        log, job = list(self.bench.calm.log(self.bench.job_id)), self.bench.job
+    def log_matches_job(self) -> None:
+        log, job = list(self.bench.direct.log.read_all(self.bench.job_id)), self.bench.job
         assert [event.sequence for event in log] == list(range(1, job.sequence + 1))
         status, attempts, not_before = "queued", 0, ""
         for event in log[1:]:
@@ -691,11 +702,11 @@ class Deliveries(RuleBasedStateMachine):
         assert [event.is_last for event in log].count(True) == job.is_final
 
     @invariant()
-    def nobody_else_is_at_it(self) -> None:
-        assert self.overlaps == [], "two workers at a time"
+    def leases_do_not_overlap(self) -> None:
+        assert self.overlaps == [], "two workers hold the job"
 
     @invariant()
-    def it_waits_only_in_the_queue(self) -> None:
+    def only_queued_jobs_wait(self) -> None:
         job = self.bench.job
         assert (job.lease is not None) == (job.lease_until is not None) or job.is_final
         if job.status != "queued":
@@ -705,25 +716,25 @@ class Deliveries(RuleBasedStateMachine):
             assert job.not_before <= job.deadline
 
     @invariant()
-    def nothing_is_lost(self) -> None:
-        """As long as it is open there is a message, here or among the dead."""
+    def open_job_has_a_message(self) -> None:
+        """An open job has a message in the queue or in the dead-letter queue."""
         assert self.bench.job.is_final or self.bench.queue.messages or self.bench.queue.dead
 
     @invariant()
-    def delays_are_those_of_sqs(self) -> None:
+    def delays_are_valid(self) -> None:
         assert all(1 <= delay <= MAX_DELAY_SECONDS for delay in self.bench.queue.delays)
 
     @invariant()
-    def the_result_is_the_last_holders(self) -> None:
+    def result_is_that_of_the_last_lease(self) -> None:
         job = self.bench.job
         if job.status == "completed":
             assert job.lease is not None
             assert job.result == {"text": self.returned[job.lease]}
 
     def teardown(self) -> None:
-        self.bench.meddler.plan.clear()
+        self.bench.client.plan.clear()
         self.bench.drain()
-        self.the_log_says_what_the_job_is()
+        self.log_matches_job()
 
 
 TestDeliveries = Deliveries.TestCase

@@ -1,3 +1,5 @@
+"""Streamed text (core.live.channel)."""
+
 from __future__ import annotations
 
 import itertools
@@ -24,24 +26,26 @@ Message = dict[str, Any]
 
 
 @dataclass
-class Listener:
-    """A client that follows the rules: parts replace or add, repetitions are dropped, and a jump makes it ask."""
+class Client:
+    """A client: a snapshot replaces the text, a delta appends, repeated deltas are ignored, and a gap needs a
+    snapshot.
+    """
 
     text: str = ""
     index: int = 0
     parts: int = 0
-    wants: bool = False
-    heard: list[Message] = field(default_factory=list)
+    has_gap: bool = False
+    received: list[Message] = field(default_factory=list)
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         assert message["job_id"] == JOB
-        self.heard.append(message)
+        self.received.append(message)
         if message["type"] == "snapshot":
             self._take(message)
-        elif message["index"] == self.index + 1 and not self.wants:
+        elif message["index"] == self.index + 1 and not self.has_gap:
             self.text, self.index = self.text + message["text"], message["index"]
         elif message["index"] > self.index:
-            self.wants = True
+            self.has_gap = True
 
     def _take(self, message: Message) -> None:
         if message["part"] == 0:
@@ -49,78 +53,80 @@ class Listener:
         assert message["part"] == self.parts < message["parts"]
         self.text, self.parts = self.text + message["text"], self.parts + 1
         if self.parts == message["parts"]:
-            self.index, self.wants = message["index"], False
+            self.index, self.has_gap = message["index"], False
 
 
-class World:
-    """An subscriptions, its sockets and a clock. `breaks`: how many more messages reach a connection, and then what."""
+class FakeLive:
+    """Subscriptions, sockets and a clock. `breaks`: how many more messages a connection receives, and the
+    outcome.
+    """
 
     def __init__(self) -> None:
         self.clock = FakeClock(0.0)
-        self.listeners: dict[str, Listener] = {}
+        self.clients: dict[str, Client] = {}
         self.rows: dict[str, Subscription] = {}
         self.breaks: dict[str, tuple[int, SendOutcome]] = {}
-        self.forgotten: list[str] = []
-        self.looks: list[float] = []
-        self.said: list[tuple[float, Counter[str]]] = []
-        self.trouble: Exception | None = None
-        self._askings = 0
+        self.deleted: list[str] = []
+        self.reads: list[float] = []
+        self.sent: list[tuple[float, Counter[str]]] = []
+        self.error: Exception | None = None
+        self._requests = 0
 
     def channel(self) -> Channel:
         return Channel(JOB, self, self, clock=self.clock)  # type: ignore[arg-type]
 
-    def join(self, name: str) -> Listener:
-        """Ask, for the first time or anew, and be joined."""
-        self._askings += 1
+    def subscribe(self, name: str) -> Client:
+        """Subscribe, for the first time or again, actively."""
+        self._requests += 1
         self.rows[name] = Subscription(
-            connection_id=name, job_id=JOB, after=0, asking=str(self._askings), connected_at=0, joined=True
+            connection_id=name, job_id=JOB, after=0, request_id=str(self._requests), connected_at=0, active=True
         )
-        return self.listeners.setdefault(name, Listener())
+        return self.clients.setdefault(name, Client())
 
-    # what a channel knows of its subscriptions
+    # core.live.subscriptions.Subscriptions
 
     def subscribers(self, job_id: str) -> Subscribers:
-        self.looks.append(self.clock.now)
+        self.reads.append(self.clock.now)
         assert job_id == JOB
-        if self.trouble:
-            raise self.trouble
+        if self.error:
+            raise self.error
         return Subscribers(1, list(self.rows.values()))
 
-    def forget(self, connection_id: str) -> None:
-        if self.trouble:
-            raise self.trouble
-        self.forgotten.append(connection_id)
+    def delete_connection(self, connection_id: str) -> None:
+        if self.error:
+            raise self.error
+        self.deleted.append(connection_id)
         self.rows.pop(connection_id, None)
 
-    # and of its sockets
+    # core.live.sockets.Sockets
 
     def send_all(self, messages: Mapping[str, Sequence[str]]) -> dict[str, SendOutcome]:
         assert all(messages.values())
-        self.said.append((self.clock.now, Counter({who: len(what) for who, what in messages.items()})))
-        return {who: self._tell(who, what) for who, what in messages.items()}
+        self.sent.append((self.clock.now, Counter({name: len(texts) for name, texts in messages.items()})))
+        return {name: self._send(name, texts) for name, texts in messages.items()}
 
-    def _tell(self, who: str, messages: Sequence[str]) -> SendOutcome:
-        left, outcome = self.breaks.pop(who, (len(messages), SendOutcome.SENT))
+    def _send(self, name: str, messages: Sequence[str]) -> SendOutcome:
+        left, outcome = self.breaks.pop(name, (len(messages), SendOutcome.SENT))
         for text in messages[:left]:
             assert len(text.encode()) <= FRAME_BYTES
-            self.listeners[who].hear(json.loads(text))
+            self.clients[name].receive(json.loads(text))
         return outcome if left < len(messages) else SendOutcome.SENT
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def live() -> FakeLive:
+    return FakeLive()
 
 
-def deltas(listener: Listener) -> list[str]:
-    return [message["text"] for message in listener.heard if message["type"] == "delta"]
+def deltas(client: Client) -> list[str]:
+    return [message["text"] for message in client.received if message["type"] == "delta"]
 
 
-def snapshots(listener: Listener) -> list[str]:
-    return [message["text"] for message in listener.heard if message["type"] == "snapshot"]
+def snapshots(client: Client) -> list[str]:
+    return [message["text"] for message in client.received if message["type"] == "snapshot"]
 
 
-# ── whatever happens ─────────────────────────────────────────────────────────────────────────────────────────
+# ── any order of events ──────────────────────────────────────────────────────────────────────────────────────
 
 NAMES = st.sampled_from("abc")
 HUGE = 'ñ\0"👩‍🚀' * 9000
@@ -130,7 +136,7 @@ steps = st.one_of(
     st.tuples(st.just("write"), words),
     st.tuples(st.just("write"), words),
     st.tuples(st.just("pass"), st.sampled_from([0.01, FLUSH_SECONDS, REFRESH_SECONDS])),
-    st.tuples(st.just("join"), NAMES),
+    st.tuples(st.just("subscribe"), NAMES),
     st.tuples(st.just("leave"), NAMES),
     st.tuples(st.just("break"), failures),
     st.tuples(st.just("flush"), st.none()),
@@ -138,197 +144,197 @@ steps = st.one_of(
 )
 
 
-def play(world: World, channel: Channel, story: Sequence[tuple[str, Any]]) -> str:
-    """Tell the story; returns the text."""
+def run(live: FakeLive, channel: Channel, steps: Sequence[tuple[str, Any]]) -> str:
+    """Carry out the steps; returns the written text."""
     text = ""
-    for verb, fact in story:
+    for verb, fact in steps:
         if verb == "write":
             text += fact
             channel.write(fact)
         elif verb == "flush":
             channel.flush()
         elif verb == "pass":
-            world.clock.now += fact
-        elif verb == "join":
-            world.join(fact)
+            live.clock.now += fact
+        elif verb == "subscribe":
+            live.subscribe(fact)
         elif verb == "leave":
-            world.rows.pop(fact, None)
+            live.rows.pop(fact, None)
         elif verb == "break":
-            world.breaks[fact[0]] = fact[1:]
+            live.breaks[fact[0]] = fact[1:]
         else:
-            world.trouble = ClientError({}, "Query") if fact else None
-        ask_where_wanted(world)
+            live.error = ClientError({}, "Query") if fact else None
+        subscribe_again_after_gaps(live)
     return text
 
 
-def ask_where_wanted(world: World) -> None:
-    for name, listener in world.listeners.items():
-        if listener.wants and name in world.rows:
-            world.join(name)
+def subscribe_again_after_gaps(live: FakeLive) -> None:
+    for name, client in live.clients.items():
+        if client.has_gap and name in live.rows:
+            live.subscribe(name)
 
 
 @given(st.lists(steps, max_size=40))
-def test_whoever_listens_at_the_end_has_the_text(story: list[tuple[str, Any]]) -> None:
-    """Whatever joins, asks anew, breaks or leaves: who is there at the end has exactly the whole text."""
-    world = World()
-    with world.channel() as channel:
-        text = play(world, channel, story)
-        world.trouble, world.breaks = None, {}
-    for name in world.rows:
-        assert world.listeners[name].text == text
+def test_subscribers_at_the_end_have_the_text(steps: list[tuple[str, Any]]) -> None:
+    """Whatever fails before, the subscribers at the end have the whole text."""
+    live = FakeLive()
+    with live.channel() as channel:
+        text = run(live, channel, steps)
+        live.error, live.breaks = None, {}
+    for name in live.rows:
+        assert live.clients[name].text == text
 
 
 @given(st.lists(steps, max_size=40))
-def test_a_text_never_goes_wrong(story: list[tuple[str, Any]]) -> None:
-    """What a client shows that misses nothing is at every moment how the text began, and parts fit together."""
-    world = World()
-    with world.channel() as channel:
-        text = play(world, channel, story)
-        for listener in world.listeners.values():
-            if not listener.wants:
-                assert text.startswith(listener.text)
+def test_clients_have_a_prefix(steps: list[tuple[str, Any]]) -> None:
+    """A client without a gap always has a prefix of the text."""
+    live = FakeLive()
+    with live.channel() as channel:
+        text = run(live, channel, steps)
+        for client in live.clients.values():
+            if not client.has_gap:
+                assert text.startswith(client.text)
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.3), st.text(min_size=1, max_size=3)), max_size=60))
-def test_pace(tokens: list[tuple[float, str]]) -> None:
-    """However fast tokens come, a listener is sent at most ten times a second, and looked for once a second."""
-    world = World()
-    listener = world.join("a")
-    channel = world.channel()
+def test_rate(tokens: list[tuple[float, str]]) -> None:
+    """A subscriber receives at most ten messages a second, and subscribers are read once a second."""
+    live = FakeLive()
+    client = live.subscribe("a")
+    channel = live.channel()
     for gap, token in tokens:
-        world.clock.now += gap
+        live.clock.now += gap
         channel.write(token)
-    moments = [moment for moment, _ in world.said]
+    moments = [moment for moment, _ in live.sent]
     assert all(after - before >= FLUSH_SECONDS for before, after in itertools.pairwise(moments))
-    assert all(after - before >= REFRESH_SECONDS for before, after in itertools.pairwise(world.looks))
+    assert all(after - before >= REFRESH_SECONDS for before, after in itertools.pairwise(live.reads))
     with channel:
         pass
-    assert listener.text == "".join(token for _, token in tokens)
-    assert len(listener.heard) <= 1 + len(moments)
+    assert client.text == "".join(token for _, token in tokens)
+    assert len(client.received) <= 1 + len(moments)
 
 
-# ── one by one ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── single cases ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_word_is_said_at_once(world: World) -> None:
-    """Who listens from the beginning gets a snapshot with the first word, and then what is added."""
-    listener = world.join("a")
-    channel = world.channel()
+def test_first_text(live: FakeLive) -> None:
+    """A subscriber from the start gets a snapshot with the first text at once, and then deltas."""
+    client = live.subscribe("a")
+    channel = live.channel()
     channel.write("one ")
-    assert listener.heard == [
+    assert client.received == [
         {"type": "snapshot", "job_id": JOB, "index": 1, "part": 0, "parts": 1, "text": "one "}
     ]
     channel.write("two ")
-    assert len(listener.heard) == 1
-    world.clock.now += FLUSH_SECONDS
+    assert len(client.received) == 1
+    live.clock.now += FLUSH_SECONDS
     channel.write("three")
-    assert listener.heard[1:] == [{"type": "delta", "job_id": JOB, "index": 2, "text": "two three"}]
+    assert client.received[1:] == [{"type": "delta", "job_id": JOB, "index": 2, "text": "two three"}]
 
 
-def test_who_comes_late(world: World) -> None:
-    """Within a second who comes late is sent all there is, once, and the others only what is new."""
-    first = world.join("a")
-    channel = world.channel()
+def test_new_subscriber(live: FakeLive) -> None:
+    """A new subscriber gets a snapshot within a second; the others get deltas only."""
+    first = live.subscribe("a")
+    channel = live.channel()
     channel.write("one ")
-    late = world.join("b")
-    world.clock.now += REFRESH_SECONDS
+    new = live.subscribe("b")
+    live.clock.now += REFRESH_SECONDS
     channel.write("two ")
-    world.clock.now += FLUSH_SECONDS
+    live.clock.now += FLUSH_SECONDS
     channel.write("three")
-    assert (snapshots(late), deltas(late)) == (["one two "], ["three"])
+    assert (snapshots(new), deltas(new)) == (["one two "], ["three"])
     assert (snapshots(first), deltas(first)) == (["one "], ["two ", "three"])
 
 
-def test_who_comes_late_to_a_pause(world: World) -> None:
-    """Where nothing is added a flush tells who has come late, and nobody else."""
-    first = world.join("a")
-    channel = world.channel()
+def test_new_subscriber_without_new_text(live: FakeLive) -> None:
+    """A flush without new text sends a snapshot to new subscribers only."""
+    first = live.subscribe("a")
+    channel = live.channel()
     channel.write("one")
-    late = world.join("b")
+    new = live.subscribe("b")
     for _ in range(3):
-        world.clock.now += REFRESH_SECONDS
+        live.clock.now += REFRESH_SECONDS
         channel.flush()
-    assert (snapshots(late), deltas(late)) == (["one"], [])
+    assert (snapshots(new), deltas(new)) == (["one"], [])
     assert (snapshots(first), deltas(first)) == (["one"], [])
 
 
-def test_who_comes_last(world: World) -> None:
-    """Who comes when the last word has been said is sent the whole at the end."""
-    with world.channel() as channel:
+def test_subscriber_at_the_end(live: FakeLive) -> None:
+    """A subscriber after the last write gets the whole text when the channel ends."""
+    with live.channel() as channel:
         channel.write("one")
-        late = world.join("b")
-    assert late.text == "one"
+        new = live.subscribe("b")
+    assert new.text == "one"
 
 
-def test_asking_anew(world: World) -> None:
-    """Who asks anew is sent all of it again."""
-    listener = world.join("a")
-    channel = world.channel()
+def test_subscribing_again(live: FakeLive) -> None:
+    """A client that subscribes again gets a snapshot."""
+    client = live.subscribe("a")
+    channel = live.channel()
     channel.write("one ")
-    world.join("a")
-    world.clock.now += REFRESH_SECONDS
+    live.subscribe("a")
+    live.clock.now += REFRESH_SECONDS
     channel.write("two")
-    assert snapshots(listener) == ["one ", "one two"]
+    assert snapshots(client) == ["one ", "one two"]
 
 
-def test_who_has_not_joined_is_told_nothing(world: World) -> None:
-    """A subscription that is still asking gets its events first: only who has joined hears the text."""
-    listener = world.join("a")
-    world.rows["a"] = replace(world.rows["a"], joined=False)
-    with world.channel() as channel:
+def test_requested_subscription(live: FakeLive) -> None:
+    """A subscription that is not active yet receives no text."""
+    client = live.subscribe("a")
+    live.rows["a"] = replace(live.rows["a"], active=False)
+    with live.channel() as channel:
         channel.write("one")
-    assert listener.heard == []
+    assert client.received == []
 
 
-def test_who_was_not_reached(world: World) -> None:
-    """After a failure the whole is sent again, with the next piece; others are sent as ever."""
-    failing, other = world.join("a"), world.join("b")
-    channel = world.channel()
+def test_failed_message(live: FakeLive) -> None:
+    """After a failed message a subscriber gets a snapshot; others get deltas."""
+    failing, other = live.subscribe("a"), live.subscribe("b")
+    channel = live.channel()
     channel.write("one ")
-    world.breaks["a"] = (0, SendOutcome.FAILED)
+    live.breaks["a"] = (0, SendOutcome.FAILED)
     for word in ("two ", "three"):
-        world.clock.now += FLUSH_SECONDS
+        live.clock.now += FLUSH_SECONDS
         channel.write(word)
     assert (snapshots(failing), deltas(failing)) == (["one ", "one two three"], [])
     assert deltas(other) == ["two ", "three"]
 
 
-def test_the_last_word_failed(world: World) -> None:
-    """Who could not be reached with the last word is tried once more: no later word would do it."""
-    listener = world.join("a")
-    with world.channel() as channel:
+def test_failed_last_message(live: FakeLive) -> None:
+    """The last message is attempted a second time."""
+    client = live.subscribe("a")
+    with live.channel() as channel:
         channel.write("one")
         channel.write("two")
-        world.breaks["a"] = (0, SendOutcome.FAILED)
-    assert listener.text == "onetwo"
+        live.breaks["a"] = (0, SendOutcome.FAILED)
+    assert client.text == "onetwo"
 
 
-def test_who_is_gone(world: World) -> None:
-    """A connection that is gone is forgotten once, and offset nothing more."""
-    world.join("a")
-    world.join("b")
-    channel = world.channel()
-    world.breaks["a"] = (0, SendOutcome.GONE)
+def test_gone_connection(live: FakeLive) -> None:
+    """A connection that is gone is deleted and gets no more messages."""
+    live.subscribe("a")
+    live.subscribe("b")
+    channel = live.channel()
+    live.breaks["a"] = (0, SendOutcome.GONE)
     for word in ("one", "two", "three"):
         channel.write(word)
-        world.clock.now += FLUSH_SECONDS
-    assert world.forgotten == ["a"]
-    assert [set(said) for _, said in world.said] == [{"a", "b"}, {"b"}, {"b"}]
+        live.clock.now += FLUSH_SECONDS
+    assert live.deleted == ["a"]
+    assert [set(sent) for _, sent in live.sent] == [{"a", "b"}, {"b"}, {"b"}]
 
 
-def test_a_huge_text(world: World) -> None:
-    """A text of megabytes goes out in frames; its snapshot is made once for all who need it."""
-    listeners = [world.join(name) for name in "abcd"]
+def test_large_text(live: FakeLive) -> None:
+    """A text of megabytes is split into frames."""
+    clients = [live.subscribe(name) for name in "abcd"]
     text = "".join(f"{number} ñ👩‍🚀" for number in range(60_000))
-    with world.channel() as channel:
+    with live.channel() as channel:
         channel.write(text)
-        late = world.join("e")
-    assert {listener.text for listener in (*listeners, late)} == {text}
-    assert max(said["e"] for _, said in world.said) > len(text.encode()) / FRAME_BYTES
+        new = live.subscribe("e")
+    assert {client.text for client in (*clients, new)} == {text}
+    assert max(sent["e"] for _, sent in live.sent) > len(text.encode()) / FRAME_BYTES
 
 
-def test_snapshots_are_shared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many come late, the text so far is made into messages once."""
+def test_snapshots_are_shared(live: FakeLive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot is encoded once for all new subscribers."""
     made: list[int] = []
     made_as_ever = Channel.__init__.__globals__["messages"].of_snapshot
 
@@ -337,73 +343,69 @@ def test_snapshots_are_shared(world: World, monkeypatch: pytest.MonkeyPatch) -> 
         return made_as_ever(*facts)
 
     monkeypatch.setattr("core.live.messages.of_snapshot", of_snapshot)
-    listeners = [world.join(str(number)) for number in range(100)]
-    world.channel().write("one")
-    assert {listener.text for listener in listeners} == {"one"}
+    clients = [live.subscribe(str(number)) for number in range(100)]
+    live.channel().write("one")
+    assert {client.text for client in clients} == {"one"}
     assert made == [1]
 
 
-def test_half_a_character(world: World) -> None:
-    """A producer that writes half a surrogate pair is not stopped by it."""
-    listener = world.join("a")
-    with world.channel() as channel:
+def test_lone_surrogates(live: FakeLive) -> None:
+    """Lone surrogates can be sent."""
+    client = live.subscribe("a")
+    with live.channel() as channel:
         channel.write("\ud83d")
         channel.write("\ude00")
-    assert listener.text == "\ud83d\ude00"
+    assert client.text == "\ud83d\ude00"
 
 
-@pytest.mark.parametrize(
-    "trouble", [ClientError({}, "Query"), ReadTimeoutError(endpoint_url="https://x")], ids=str
-)
-def test_trouble_with_the_table(
-    world: World, trouble: Exception, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
-    """Who makes the text is not stopped by a table that cannot be read; listeners are looked for again."""
-    listener = world.join("a")
-    world.trouble = trouble
-    with world.channel() as channel:
+@pytest.mark.parametrize("error", [ClientError({}, "Query"), ReadTimeoutError(endpoint_url="https://x")], ids=str)
+def test_errors_of_the_table(live: FakeLive, error: Exception, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """Errors when subscribers are read or deleted do not stop the producer."""
+    client = live.subscribe("a")
+    live.error = error
+    with live.channel() as channel:
         channel.write("one ")
-        world.trouble = None
-        world.clock.now += REFRESH_SECONDS
+        live.error = None
+        live.clock.now += REFRESH_SECONDS
         channel.write("two")
-        world.trouble, world.breaks["a"] = trouble, (0, SendOutcome.GONE)
+        live.error, live.breaks["a"] = error, (0, SendOutcome.GONE)
         channel.write("three")
-    assert snapshots(listener) == ["one two"]
+    assert snapshots(client) == ["one two"]
     assert {line["level"] for line in logged()} == {"WARNING"}
 
 
-def test_a_producer_that_fails(world: World) -> None:
-    """An error of the producer's own goes on, and what was written until then has been said."""
-    listener = world.join("a")
+def test_error_of_producer(live: FakeLive) -> None:
+    """An error of the producer is raised, and the text before it is sent."""
+    client = live.subscribe("a")
 
     def produce() -> None:
-        with world.channel() as channel:
+        with live.channel() as channel:
             channel.write("one ")
             channel.write("two")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         produce()
-    assert listener.text == "one two"
+    assert client.text == "one two"
 
 
-def test_a_producer_that_begins_again(world: World) -> None:
-    """A second producer's text replaces the first one's."""
-    listener = world.join("a")
+def test_second_producer(live: FakeLive) -> None:
+    """The text of a second producer replaces that of the first."""
+    client = live.subscribe("a")
     for text in ("a longer text", "a text"):
-        with world.channel() as channel:
+        with live.channel() as channel:
             for letter in text:
                 channel.write(letter)
-                world.clock.now += FLUSH_SECONDS
-    assert listener.text == "a text"
+                live.clock.now += FLUSH_SECONDS
+    assert client.text == "a text"
 
 
-def test_nobody_listens(world: World) -> None:
-    """Where nobody listens nothing is said, and a silent channel says nothing either."""
-    with world.channel() as channel:
+def test_no_subscribers(live: FakeLive) -> None:
+    """Without subscribers or without text nothing is sent."""
+    with live.channel() as channel:
         channel.write("one")
-    world.join("a")
-    with world.channel() as channel:
+    live.subscribe("a")
+    with live.channel() as channel:
         channel.write("")
         channel.flush()
-    assert world.said == []
+    assert live.sent == []

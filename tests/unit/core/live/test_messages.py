@@ -1,3 +1,5 @@
+"""Messages of WebSockets (core.live.messages)."""
+
 from __future__ import annotations
 
 import itertools
@@ -16,7 +18,7 @@ from tests.unit.examples import event
 
 JOB_ID = ids.new("job")
 ENVELOPE = ["event", "event_id", "job_id", "sequence", "timestamp"]
-# Around the sizes where a message is full, and where an event fits in none.
+# Sizes around that of a full message, and of an event that is too large.
 SIZES = st.one_of(
     st.integers(0, 300),
     st.integers(FRAME_BYTES // 2 - 220, FRAME_BYTES // 2 - 140),
@@ -37,35 +39,35 @@ def logs(draw: Any) -> list[Event]:
     return [sized(number, *each) for number, each in enumerate(facts, 1)]
 
 
-def offset(packed: list[str]) -> list[Any]:
+def unpacked(packed: list[str]) -> list[Any]:
     assert all(json.loads(text)["type"] == "events" for text in packed)
     return [payload for text in packed for payload in json.loads(text)["events"]]
 
 
 @given(logs())
-def test_every_event_is_told_once_and_in_order(log: list[Event]) -> None:
-    """What was packed comes out again, in order; what fits in no message has its envelope, and says so."""
-    heard = offset(messages.of_events(log))
-    assert [payload["sequence"] for payload in heard] == [each.sequence for each in log]
-    for payload, each in zip(heard, log, strict=True):
-        whole = each.payload
+def test_events(log: list[Event]) -> None:
+    """Messages contain all events once, in order. An event that is too large is reduced to its envelope."""
+    received = unpacked(messages.of_events(log))
+    assert [payload["sequence"] for payload in received] == [each.sequence for each in log]
+    for payload, each in zip(received, log, strict=True):
+        payload_before = each.payload
         if "truncated" in payload:
-            assert payload == {key: whole[key] for key in ENVELOPE} | {"truncated": True}
+            assert payload == {key: payload_before[key] for key in ENVELOPE} | {"truncated": True}
         else:
-            assert payload == whole
+            assert payload == payload_before
 
 
 @given(logs())
 def test_sizes_of_messages(log: list[Event]) -> None:
-    """A message is one frame at most, unless it has but one event; none is larger than the gateway takes."""
+    """A message is at most one frame, or has one event. None is larger than API Gateway accepts."""
     for text in messages.of_events(log):
         size = len(text.encode())
         assert size <= (FRAME_BYTES if len(json.loads(text)["events"]) > 1 else MESSAGE_BYTES)
 
 
 @given(logs())
-def test_no_more_messages_than_it_takes(log: list[Event]) -> None:
-    """What is in two messages would not have gone into one."""
+def test_number_of_messages(log: list[Event]) -> None:
+    """The events of two successive messages would not fit into one."""
     packed = messages.of_events(log)
     for one, next_one in itertools.pairwise(packed):
         first = json.dumps(json.loads(next_one)["events"][0], separators=(",", ":"))
@@ -73,21 +75,21 @@ def test_no_more_messages_than_it_takes(log: list[Event]) -> None:
 
 
 @pytest.mark.parametrize(("spare", "truncated"), [(0, False), (-1, True)])
-def test_the_largest_event(spare: int, truncated: bool) -> None:
-    """An event goes out whole as long as its message is no byte too large."""
+def test_largest_event(spare: int, truncated: bool) -> None:
+    """An event is complete up to the maximum size of a message."""
     around = len(messages.of_events([sized(1, 0)])[0])
     (text,) = messages.of_events([sized(1, MESSAGE_BYTES - around - spare)])
     assert ("truncated" in json.loads(text)["events"][0]) is truncated
     assert truncated or len(text) == MESSAGE_BYTES
 
 
-def test_nothing_to_tell() -> None:
-    """No event, no message."""
+def test_no_events() -> None:
+    """Without events there is no message."""
     assert messages.of_events([]) == []
 
 
-def test_a_body_is_told_as_it_was_stored() -> None:
-    """The bytes of an event's body are in the message: numbers and order of keys stay as they were."""
+def test_body_is_unchanged() -> None:
+    """The stored bytes of an event's body are in the message."""
     body = '{"z":1.0,"a":1e3,"text":"a\\u2028\\ud83d\\ude00"}'
     assert messages.of_events([event(body=body)]) == [f'{{"type":"events","events":[{body}]}}']
 
@@ -116,7 +118,7 @@ texts = st.one_of(
 
 @given(texts)
 def test_pieces(text: str) -> None:
-    """Pieces make up the text, and each of them is one frame as a delta, and none is empty beside others."""
+    """Pieces make up the text, each fits into a frame as a delta, and none of several is empty."""
     pieces = messages.pieces(text)
     assert "".join(pieces) == text
     assert len(pieces) == 1 or all(pieces)
@@ -128,7 +130,7 @@ def test_pieces(text: str) -> None:
 
 @given(texts)
 def test_snapshots(text: str) -> None:
-    """A snapshot's parts are numbered from 0, say how many they are, and make up the text; one is there always."""
+    """The parts of a snapshot are numbered from 0 and make up the text. There is at least one."""
     parts = [json.loads(part) for part in messages.of_snapshot(JOB_ID, 7, text)]
     assert "".join(part.pop("text") for part in parts) == text
     assert parts == [
@@ -144,18 +146,18 @@ def test_parts_fit_into_frames(text: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_whatever_is_said_can_be_sent(text: str) -> None:
-    """Even half a surrogate pair, which UTF-8 has no bytes for, is sent and heard as it is."""
-    assert json.loads(messages.about("x", text=text).encode().decode()) == {"type": "x", "text": text}
+def test_lone_surrogates(text: str) -> None:
+    """Lone surrogates are escaped, so that every message has UTF-8 bytes."""
+    assert json.loads(messages.of_type("x", text=text).encode().decode()) == {"type": "x", "text": text}
 
 
-def test_other_scripts_take_no_more_room() -> None:
-    """Texts are not escaped: three bytes of UTF-8 stay three."""
-    assert len(messages.about("x", text="語" * 100).encode()) < 400
+def test_text_is_not_escaped() -> None:
+    """Text in other scripts is not escaped."""
+    assert len(messages.of_type("x", text="語" * 100).encode()) < 400
 
 
 def test_small_messages() -> None:
-    """What has no contents is written once and for all, and an error says what and whom it is about."""
+    """Ping and pong are constants, and an error contains its code, message and facts."""
     assert [json.loads(text) for text in (messages.PING, messages.PONG)] == [{"type": "ping"}, {"type": "pong"}]
-    said = json.loads(messages.of_error("not_found", "No.", job_id=JOB_ID))
-    assert said == {"type": "error", "code": "not_found", "message": "No.", "job_id": JOB_ID}
+    message = json.loads(messages.of_error("not_found", "No.", job_id=JOB_ID))
+    assert message == {"type": "error", "code": "not_found", "message": "No.", "job_id": JOB_ID}

@@ -1,3 +1,5 @@
+"""Sending to WebSockets (core.live.sockets)."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,11 +10,11 @@ from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.live.sockets import WORKERS, SendOutcome, Sockets
+from core.live.sockets import MAX_THREADS, SendOutcome, Sockets
 from tests.unit.gateway import GONE, THROTTLED, Gateway
 
 URL = "https://live.example.com"
-TROUBLES: dict[str | Exception, SendOutcome] = {
+OUTCOMES: dict[str | Exception, SendOutcome] = {
     GONE: SendOutcome.GONE,
     THROTTLED: SendOutcome.FAILED,
     "ForbiddenException": SendOutcome.FAILED,
@@ -30,70 +32,69 @@ def gateway() -> Gateway:
     return Gateway()
 
 
-@pytest.mark.parametrize("trouble", TROUBLES, ids=str)
-def test_outcomes(gateway: Gateway, trouble: str | Exception) -> None:
-    """Only what the gateway calls gone is gone; whatever else goes wrong may have been sent, and is not raised."""
-    gateway.troubles["a"] = trouble
-    assert Sockets(gateway).tell("a", ["x"]) is TROUBLES[trouble]
+@pytest.mark.parametrize("error", OUTCOMES, ids=str)
+def test_outcomes(gateway: Gateway, error: str | Exception) -> None:
+    """Only GoneException means GONE. Other errors mean FAILED and are not raised."""
+    gateway.errors["a"] = error
+    assert Sockets(gateway).send("a", ["x"]) is OUTCOMES[error]
 
 
 def test_sent(gateway: Gateway) -> None:
-    """Texts go out as UTF-8, in order; with none of them a connection is not spoken to."""
-    assert Sockets(gateway).tell("a", ["1", "ñ👩‍🚀"]) is SendOutcome.SENT
+    """Messages are sent in UTF-8, in order. Without messages nothing is sent."""
+    assert Sockets(gateway).send("a", ["1", "ñ👩‍🚀"]) is SendOutcome.SENT
     assert gateway.sent["a"] == ["1", "ñ👩‍🚀"]
-    gateway.troubles["b"] = GONE
-    assert Sockets(gateway).tell("b", []) is SendOutcome.SENT
+    gateway.errors["b"] = GONE
+    assert Sockets(gateway).send("b", []) is SendOutcome.SENT
 
 
-def test_nothing_is_said_after_what_could_not_be(gateway: Gateway) -> None:
-    """At the first message that fails a connection is left alone: a gap is worse than an end."""
+def test_no_message_after_a_failure(gateway: Gateway) -> None:
+    """After a failed message no other is sent, so that there is no gap."""
     post = gateway.post_to_connection
 
     def post_but_the_second(**options: Any) -> None:
-        gateway.troubles = {"a": THROTTLED} if options["Data"] == b"2" else {}
+        gateway.errors = {"a": THROTTLED} if options["Data"] == b"2" else {}
         post(**options)
 
     gateway.post_to_connection = post_but_the_second  # type: ignore[method-assign]
-    assert Sockets(gateway).tell("a", ["1", "2", "3"]) is SendOutcome.FAILED
+    assert Sockets(gateway).send("a", ["1", "2", "3"]) is SendOutcome.FAILED
     assert gateway.sent["a"] == ["1"]
 
 
 @given(
-    st.dictionaries(st.text(min_size=1), st.tuples(st.lists(st.text()), st.none() | st.sampled_from([*TROUBLES])))
+    st.dictionaries(st.text(min_size=1), st.tuples(st.lists(st.text()), st.none() | st.sampled_from([*OUTCOMES])))
 )
 def test_many_at_once(facts: dict[str, tuple[list[str], str | Exception | None]]) -> None:
-    """Each connection has its own outcome and its messages in order, whatever becomes of the others."""
+    """Each connection has its own outcome, and its messages in order."""
     gateway = Gateway()
-    gateway.troubles = {who: trouble for who, (_, trouble) in facts.items() if trouble}
-    outcomes = Sockets(gateway).send_all({who: texts for who, (texts, _) in facts.items()})
+    gateway.errors = {name: error for name, (_, error) in facts.items() if error}
+    outcomes = Sockets(gateway).send_all({name: texts for name, (texts, _) in facts.items()})
     assert outcomes == {
-        who: TROUBLES[trouble] if trouble and texts else SendOutcome.SENT
-        for who, (texts, trouble) in facts.items()
+        name: OUTCOMES[error] if error and texts else SendOutcome.SENT for name, (texts, error) in facts.items()
     }
-    for who, (texts, trouble) in facts.items():
-        assert gateway.sent.get(who, []) == ([] if trouble else texts)
+    for name, (texts, error) in facts.items():
+        assert gateway.sent.get(name, []) == ([] if error else texts)
 
 
-def test_a_thousand(gateway: Gateway) -> None:
-    """More connections than there are threads are all offset."""
-    said = {str(number): [str(number)] for number in range(WORKERS * 32)}
-    assert set(Sockets(gateway).send_all(said).values()) == {SendOutcome.SENT}
-    assert gateway.sent == said
+def test_more_connections_than_threads(gateway: Gateway) -> None:
+    """More connections than threads all receive their messages."""
+    messages = {str(number): [str(number)] for number in range(MAX_THREADS * 32)}
+    assert set(Sockets(gateway).send_all(messages).values()) == {SendOutcome.SENT}
+    assert gateway.sent == messages
 
 
-@pytest.mark.parametrize("trouble", TROUBLES, ids=str)
-def test_closing(gateway: Gateway, trouble: str | Exception, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """A connection is closed; one that cannot be is logged, and that is all."""
-    gateway.troubles["a"] = trouble
+@pytest.mark.parametrize("error", OUTCOMES, ids=str)
+def test_close(gateway: Gateway, error: str | Exception, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """A connection is closed. An error is logged and not raised."""
+    gateway.errors["a"] = error
     Sockets(gateway).close("a")
     Sockets(gateway).close("b")
     assert gateway.closed == ["b"]
-    assert [line["message"] for line in logged()] == ["a WebSocket was not closed"]
+    assert [line["message"] for line in logged()] == ["WebSocket not closed"]
 
 
-def test_what_is_logged(gateway: Gateway, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """A failure is logged by its code, without what was to be said; one that is gone is no failure."""
-    gateway.troubles = {"a": THROTTLED, "b": GONE}
+def test_log(gateway: Gateway, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """Failures are logged with their code and without messages; a connection that is gone is not logged."""
+    gateway.errors = {"a": THROTTLED, "b": GONE}
     Sockets(gateway).send_all({"a": ["secret"], "b": ["secret"]})
     (line,) = logged()
     assert line["reason"] == THROTTLED

@@ -1,3 +1,5 @@
+"""Connections, subscriptions and tickets (core.live.subscriptions)."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,10 +10,10 @@ import pytest
 from core import ids
 from core.errors import Contended, Forbidden
 from core.live.subscriptions import (
-    CONNECTING_SECONDS,
     CONNECTION_SECONDS,
-    KEPT_SECONDS,
-    SLACK_SECONDS,
+    EXPIRY_MARGIN_SECONDS,
+    HANDSHAKE_SECONDS,
+    OFFSET_SECONDS,
     TICKET_SECONDS,
     Connection,
     Subscribers,
@@ -21,7 +23,7 @@ from core.live.subscriptions import (
 from tests.unit.examples import FakeClock
 
 JOB, OTHER = ids.new("job"), ids.new("job")
-LIFE_SECONDS = CONNECTION_SECONDS + SLACK_SECONDS
+ITEM_SECONDS = CONNECTION_SECONDS + EXPIRY_MARGIN_SECONDS
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def subscriptions(dynamodb: Any, jobs_table: str, clock: FakeClock) -> Subscript
 
 @pytest.fixture
 def rows(dynamodb: Any, jobs_table: str) -> Callable[[], list[dict[str, Any]]]:
-    """Everything in the table."""
+    """All items of the table."""
     return lambda: dynamodb.scan(TableName=jobs_table)["Items"]
 
 
@@ -54,21 +56,21 @@ def only(subscriptions: Any) -> Subscription:
 # ── tickets ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_ticket_lets_in_once(subscriptions: Subscriptions) -> None:
-    """A ticket names its owner the first time, and nobody after that."""
+def test_ticket_is_valid_once(subscriptions: Subscriptions) -> None:
+    """A ticket returns its owner once."""
     ticket, _ = subscriptions.issue_ticket("ana")
     assert subscriptions.redeem_ticket(ticket) == "ana"
     with pytest.raises(Forbidden):
         subscriptions.redeem_ticket(ticket)
 
 
-@pytest.mark.parametrize(("late", "holds"), [(-1, True), (0, False)])
-def test_a_ticket_ends(subscriptions: Subscriptions, clock: FakeClock, late: float, holds: bool) -> None:
-    """A ticket holds for a minute, also where its row is still there; used too late it is used all the same."""
+@pytest.mark.parametrize(("seconds", "valid"), [(-1, True), (0, False)])
+def test_ticket_expires(subscriptions: Subscriptions, clock: FakeClock, seconds: float, valid: bool) -> None:
+    """A ticket is valid for a minute, even if its item exists longer. An expired ticket is deleted, too."""
     ticket, expires_at = subscriptions.issue_ticket("ana")
     assert expires_at == clock.now + TICKET_SECONDS
-    clock.now = expires_at + late
-    if holds:
+    clock.now = expires_at + seconds
+    if valid:
         assert subscriptions.redeem_ticket(ticket) == "ana"
     else:
         for moment in (clock.now, clock.now - 1):
@@ -78,18 +80,18 @@ def test_a_ticket_ends(subscriptions: Subscriptions, clock: FakeClock, late: flo
 
 
 @pytest.mark.parametrize("text", ["", "x", "ñ", "x" * 9000, "TICKET", "\0"])
-def test_no_ticket(subscriptions: Subscriptions, ana: Connection, text: str) -> None:
-    """Whatever else is shown lets nobody in."""
+def test_invalid_tickets(subscriptions: Subscriptions, ana: Connection, text: str) -> None:
+    """Other texts are refused."""
     subscriptions.issue_ticket("ana")
     with pytest.raises(Forbidden):
         subscriptions.redeem_ticket(text)
 
 
-def test_two_at_once(dynamodb: Any, subscriptions: Subscriptions) -> None:
-    """Of two who show the same ticket at the same moment one gets in: nothing comes between look and use."""
+def test_concurrent_redemption(dynamodb: Any, subscriptions: Subscriptions) -> None:
+    """Of two requests with the same ticket at once, one succeeds."""
 
     class Slow:
-        """Before each write of this client, the rival is through."""
+        """A client that runs `rival` before each deletion."""
 
         def __getattr__(self, name: str) -> Any:
             if name != "get_item":
@@ -103,10 +105,8 @@ def test_two_at_once(dynamodb: Any, subscriptions: Subscriptions) -> None:
     assert rivals == ["ana"]
 
 
-def test_tickets_are_not_to_be_read(
-    subscriptions: Subscriptions, rows: Callable[[], list[dict[str, Any]]]
-) -> None:
-    """Whoever can read the table cannot get in; tickets differ, and their rows go by themselves."""
+def test_tickets_are_hashed(subscriptions: Subscriptions, rows: Callable[[], list[dict[str, Any]]]) -> None:
+    """Tickets are random, stored as hashes, and expire."""
     tickets = {subscriptions.issue_ticket("ana")[0] for _ in range(20)}
     assert len(tickets) == 20
     assert min(len(ticket) for ticket in tickets) >= 32
@@ -115,11 +115,11 @@ def test_tickets_are_not_to_be_read(
     assert all(row["expires_at"] > 0 for row in rows())
 
 
-# ── coming and going ─────────────────────────────────────────────────────────────────────────────────────────
+# ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_connection_is_remembered(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
-    """Who it is and what it may listen to is read back; unknown ones are None."""
+def test_connection(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
+    """A connection is read as it was stored; an unknown one is None."""
     linked = subscriptions.connect("link=", owner="ben", job_id=JOB)
     assert subscriptions.connection("ana=") == ana
     assert subscriptions.connection("link=") == linked
@@ -127,194 +127,200 @@ def test_a_connection_is_remembered(subscriptions: Subscriptions, ana: Connectio
     assert subscriptions.connection("other") is None
 
 
-def test_every_row_goes_by_itself(
+def test_items_expire(
     subscriptions: Subscriptions, ana: Connection, clock: FakeClock, rows: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """What nobody removes expires: some time after the connection has, however late it was written."""
+    """All items of a connection expire some time after it, whenever they were written."""
     clock.now += 600
     subscriptions.subscribe(ana, JOB)
     subscriptions.follow(ana, "document")
-    assert {row["expires_at"] for row in rows()} == {int(clock.now) - 600 + LIFE_SECONDS}
+    assert {row["expires_at"] for row in rows()} == {int(clock.now) - 600 + ITEM_SECONDS}
     subscriptions.save_offset(JOB, 3, was=0)
     assert {row["expires_at"] for row in rows() if row["entity"] == "subscribers"} == {
-        int(clock.now) + KEPT_SECONDS
+        int(clock.now) + OFFSET_SECONDS
     }
 
 
-def test_forgotten(
+def test_delete_connection(
     subscriptions: Subscriptions, ana: Connection, rows: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """All that a connection listens to goes with it, however much that is, and nothing of others."""
+    """A connection is deleted with all its subscriptions, and nothing else is."""
     ben = subscriptions.connect("ben=", owner="ana")
     for one in (ana, ben):
         subscriptions.follow(one, "document")
         for _ in range(40):
             subscriptions.subscribe(one, ids.new("job"))
         subscriptions.subscribe(one, JOB)
-    subscriptions.forget("ana=")
+    subscriptions.delete_connection("ana=")
     assert {row["sk"].rpartition("#")[2] for row in rows() if row["entity"] != "connection"} == {"ben="}
     assert [row["pk"] for row in rows() if row["entity"] == "connection"] == ["LIVE#ben="]
     assert (subscriptions.count("ana="), subscriptions.count("ben=")) == (0, 42)
-    subscriptions.forget("ana=")
-    subscriptions.forget("nobody")
+    subscriptions.delete_connection("ana=")
+    subscriptions.delete_connection("nobody")
     assert subscriptions.followers("ana", "document") == ["ben="]
 
 
-def test_connections_there_are(subscriptions: Subscriptions, clock: FakeClock) -> None:
-    """All are found, but for those whose handshake may not be over; those that have gone are not."""
-    everybody = {f"c{number}=" for number in range(30)}
-    for connection_id in everybody | {"gone="}:
+def test_connections(subscriptions: Subscriptions, clock: FakeClock) -> None:
+    """All connections are listed, except deleted ones and those whose handshake may not be over."""
+    all_ids = {f"c{number}=" for number in range(30)}
+    for connection_id in all_ids | {"gone="}:
         subscriptions.connect(connection_id, owner="ana")
-    subscriptions.forget("gone=")
-    clock.now += CONNECTING_SECONDS
+    subscriptions.delete_connection("gone=")
+    clock.now += HANDSHAKE_SECONDS
     subscriptions.connect("new=", owner="ana")
     assert list(subscriptions.connections()) == []
     clock.now += 1
-    assert set(subscriptions.connections()) == everybody
+    assert set(subscriptions.connections()) == all_ids
 
 
-def test_jobs_are_no_connections(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
-    """Subscriptions and followers are not among the connections."""
+def test_connections_only(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
+    """Subscriptions and followers are not listed as connections."""
     subscriptions.subscribe(ana, JOB)
     subscriptions.follow(ana, "document")
-    clock.now += CONNECTING_SECONDS + 1
+    clock.now += HANDSHAKE_SECONDS + 1
     assert list(subscriptions.connections()) == ["ana="]
 
 
-# ── one job ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── subscriptions ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tell(subscriptions: Subscriptions, subscription: Subscription, offset: int) -> None:
-    """As whoever speaks to a job's listeners does it."""
+def send(subscriptions: Subscriptions, subscription: Subscription, offset: int) -> None:
+    """What `push` does after sending."""
     subscriptions.save_offset(JOB, offset, was=subscriptions.subscribers(JOB).offset)
-    subscriptions.join(subscription, offset=offset)
+    subscriptions.activate(subscription, offset=offset)
 
 
-def test_two_that_tell_at_once(subscriptions: Subscriptions, ana: Connection) -> None:
-    """Of two that read the same subscribers the second begins again, and who would lack an event does not join."""
+def test_concurrent_push(subscriptions: Subscriptions, ana: Connection) -> None:
+    """Of two functions with the same subscribers, the second gets Contended, and a subscriber that lacks an
+    event is not activated.
+    """
     subscriptions.subscribe(ana, JOB)
-    asked = only(subscriptions.subscribers(JOB).asking)
+    requested = only(subscriptions.subscribers(JOB).requested)
     subscriptions.save_offset(JOB, 5, was=0)
     with pytest.raises(Contended):
         subscriptions.save_offset(JOB, 6, was=0)
     subscriptions.save_offset(JOB, 6, was=5)
     with pytest.raises(Contended):
-        subscriptions.join(asked, offset=5)
-    assert subscriptions.subscribers(JOB).joined == []
+        subscriptions.activate(requested, offset=5)
+    assert subscriptions.subscribers(JOB).active == []
 
 
-def test_a_room_long_forgotten(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
-    """What was sent a day ago, and has not been removed yet, is no obstacle."""
+def test_expired_offset(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
+    """An expired offset that is not deleted yet is ignored."""
     subscriptions.save_offset(JOB, 5, was=0)
-    clock.now += KEPT_SECONDS
+    clock.now += OFFSET_SECONDS
     subscriptions.save_offset(JOB, 7, was=subscriptions.subscribers(JOB).offset)
     assert subscriptions.subscribers(JOB).offset == 7
 
 
-def test_an_empty_room(subscriptions: Subscriptions) -> None:
-    """Where nobody ever listened nobody has been sent anything."""
+def test_no_subscribers(subscriptions: Subscriptions) -> None:
+    """A job without subscribers has the offset 0."""
     assert subscriptions.subscribers(JOB) == Subscribers(0, [])
 
 
-def test_asking_and_joining(subscriptions: Subscriptions, ana: Connection) -> None:
-    """Who asks is after a number of its own; who has joined has been sent what the subscribers has been sent."""
+def test_request_and_activation(subscriptions: Subscriptions, ana: Connection) -> None:
+    """A requested subscription has its own `after`, an active one has the offset of the job."""
     subscriptions.subscribe(ana, JOB, after=3)
-    asked = only(subscriptions.subscribers(JOB).asking)
-    assert (asked.connection_id, asked.job_id, asked.after, asked.tries) == ("ana=", JOB, 3, 0)
-    assert asked.connected_at == ana.connected_at
-    assert subscriptions.subscribers(JOB).joined == []
-    tell(subscriptions, asked, 7)
+    requested = only(subscriptions.subscribers(JOB).requested)
+    assert (requested.connection_id, requested.job_id, requested.after, requested.tries) == ("ana=", JOB, 3, 0)
+    assert requested.connected_at == ana.connected_at
+    assert subscriptions.subscribers(JOB).active == []
+    send(subscriptions, requested, 7)
     subscribers = subscriptions.subscribers(JOB)
-    assert (subscribers.offset, subscribers.asking) == (7, [])
-    assert only(subscribers.joined).after == 7
+    assert (subscribers.offset, subscribers.requested) == (7, [])
+    assert only(subscribers.active).after == 7
     assert subscriptions.subscribers(OTHER) == Subscribers(0, [])
 
 
-def test_asked_anew_while_being_joined(subscriptions: Subscriptions, ana: Connection) -> None:
-    """A subscription that asks anew while it is answered is not joined: it has not been sent what it asks now."""
+def test_request_during_activation(subscriptions: Subscriptions, ana: Connection) -> None:
+    """A subscription that is requested again while events are sent is not activated."""
     subscriptions.subscribe(ana, JOB, after=5)
-    asked = only(subscriptions.subscribers(JOB).asking)
+    requested = only(subscriptions.subscribers(JOB).requested)
     subscriptions.subscribe(ana, JOB, after=0)
-    tell(subscriptions, asked, 5)
-    now = only(subscriptions.subscribers(JOB).asking)
-    assert (now.after, now.joined) == (0, False)
-    assert now.asking != asked.asking
-    tell(subscriptions, now, 5)
-    assert only(subscriptions.subscribers(JOB).joined).asking == now.asking
+    send(subscriptions, requested, 5)
+    now = only(subscriptions.subscribers(JOB).requested)
+    assert (now.after, now.active) == (0, False)
+    assert now.request_id != requested.request_id
+    send(subscriptions, now, 5)
+    assert only(subscriptions.subscribers(JOB).active).request_id == now.request_id
 
 
-def test_who_has_joined_may_ask_anew(subscriptions: Subscriptions, ana: Connection) -> None:
-    """Asking again at any time begins again, after the number that is asked for."""
+def test_request_of_active_subscription(subscriptions: Subscriptions, ana: Connection) -> None:
+    """An active subscription can be requested again with another `after`."""
     subscriptions.subscribe(ana, JOB)
-    tell(subscriptions, only(subscriptions.subscribers(JOB).asking), 9)
+    send(subscriptions, only(subscriptions.subscribers(JOB).requested), 9)
     subscriptions.subscribe(ana, JOB, after=2)
     assert only(subscriptions.subscribers(JOB).subscriptions).after == 2
-    assert subscriptions.subscribers(JOB).joined == []
+    assert subscriptions.subscribers(JOB).active == []
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_asked_for_again(subscriptions: Subscriptions, ana: Connection, joined: bool) -> None:
-    """What could not be sent is asked for again, after what had been sent until then, and counted."""
+def test_request_again(subscriptions: Subscriptions, ana: Connection, joined: bool) -> None:
+    """A failed subscription is requested again from where it was, and the attempt is counted."""
     subscriptions.subscribe(ana, JOB, after=2)
     subscriptions.save_offset(JOB, 4, was=0)
     if joined:
-        tell(subscriptions, only(subscriptions.subscribers(JOB).asking), 4)
+        send(subscriptions, only(subscriptions.subscribers(JOB).requested), 4)
     seen = only(subscriptions.subscribers(JOB).subscriptions)
-    subscriptions.ask_again(seen)
-    again = only(subscriptions.subscribers(JOB).asking)
+    subscriptions.request_again(seen)
+    again = only(subscriptions.subscribers(JOB).requested)
     assert (again.after, again.tries) == (4 if joined else 2, 1)
-    assert again.asking != seen.asking
+    assert again.request_id != seen.request_id
 
 
 def test_tries_are_counted(subscriptions: Subscriptions, ana: Connection) -> None:
-    """Each time that it must be asked for again counts; having joined, the count begins anew."""
+    """Each further request counts as a try, until the subscription is active."""
     subscriptions.subscribe(ana, JOB)
     for tries in range(1, 4):
-        subscriptions.ask_again(only(subscriptions.subscribers(JOB).asking))
-        assert only(subscriptions.subscribers(JOB).asking).tries == tries
-    tell(subscriptions, only(subscriptions.subscribers(JOB).asking), 0)
-    assert only(subscriptions.subscribers(JOB).joined).tries == 0
+        subscriptions.request_again(only(subscriptions.subscribers(JOB).requested))
+        assert only(subscriptions.subscribers(JOB).requested).tries == tries
+    send(subscriptions, only(subscriptions.subscribers(JOB).requested), 0)
+    assert only(subscriptions.subscribers(JOB).active).tries == 0
 
 
 @pytest.mark.parametrize("end", ["unsubscribe", "forget"])
-@pytest.mark.parametrize("late", ["join", "ask_again"])
-def test_nothing_is_resurrected(
-    subscriptions: Subscriptions, ana: Connection, rows: Callable[[], list[dict[str, Any]]], end: str, late: str
+@pytest.mark.parametrize("operation", ["activate", "request_again"])
+def test_deleted_subscription(
+    subscriptions: Subscriptions,
+    ana: Connection,
+    rows: Callable[[], list[dict[str, Any]]],
+    end: str,
+    operation: str,
 ) -> None:
-    """What has ended in the meantime is neither joined nor asked for again."""
+    """A deleted subscription is neither activated nor requested again."""
     subscriptions.subscribe(ana, JOB)
-    seen = only(subscriptions.subscribers(JOB).asking)
+    seen = only(subscriptions.subscribers(JOB).requested)
     ends: dict[str, Callable[[], None]] = {
         "unsubscribe": lambda: subscriptions.unsubscribe("ana=", JOB),
-        "forget": lambda: subscriptions.forget("ana="),
+        "forget": lambda: subscriptions.delete_connection("ana="),
     }
     ends[end]()
-    lates: dict[str, Callable[[], object]] = {
-        "join": lambda: tell(subscriptions, seen, 3),
-        "ask_again": lambda: subscriptions.ask_again(seen),
+    operations: dict[str, Callable[[], object]] = {
+        "activate": lambda: send(subscriptions, seen, 3),
+        "request_again": lambda: subscriptions.request_again(seen),
     }
-    lates[late]()
+    operations[operation]()
     assert subscriptions.subscribers(JOB).subscriptions == []
     assert not [row for row in rows() if row["entity"] == "subscription"]
 
 
-def test_asked_anew_before_it_could_be_asked_again(subscriptions: Subscriptions, ana: Connection) -> None:
-    """What a client asks for anew is not undone by a try for what it asked before."""
+def test_request_again_after_new_request(subscriptions: Subscriptions, ana: Connection) -> None:
+    """Requesting again does not replace a client's newer request."""
     subscriptions.subscribe(ana, JOB, after=5)
-    seen = only(subscriptions.subscribers(JOB).asking)
+    seen = only(subscriptions.subscribers(JOB).requested)
     subscriptions.subscribe(ana, JOB, after=1)
-    subscriptions.ask_again(seen)
+    subscriptions.request_again(seen)
     assert (
-        only(subscriptions.subscribers(JOB).asking).after,
-        only(subscriptions.subscribers(JOB).asking).tries,
+        only(subscriptions.subscribers(JOB).requested).after,
+        only(subscriptions.subscribers(JOB).requested).tries,
     ) == (1, 0)
 
 
-def test_expired_rows(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
-    """A row that has expired and is still there counts for nothing."""
+def test_expired_subscriptions(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
+    """Expired items that are not deleted yet are ignored."""
     subscriptions.subscribe(ana, JOB)
     subscriptions.follow(ana, "document")
-    clock.now += LIFE_SECONDS - 1
+    clock.now += ITEM_SECONDS - 1
     assert (
         len(subscriptions.subscribers(JOB).subscriptions) == len(subscriptions.followers("ana", "document")) == 1
     )
@@ -322,12 +328,12 @@ def test_expired_rows(subscriptions: Subscriptions, ana: Connection, clock: Fake
     clock.now += 1
     assert subscriptions.subscribers(JOB) == Subscribers(5, [])
     assert subscriptions.followers("ana", "document") == []
-    clock.now += KEPT_SECONDS
+    clock.now += OFFSET_SECONDS
     assert subscriptions.subscribers(JOB) == Subscribers(0, [])
 
 
-def test_a_full_room(subscriptions: Subscriptions, clock: FakeClock) -> None:
-    """Everybody is found, where that is more than a page of DynamoDB's."""
+def test_many_subscribers(subscriptions: Subscriptions, clock: FakeClock) -> None:
+    """Subscribers are read over several pages."""
     for number in range(500):
         connection_id = f"{number}".zfill(1000)
         subscriptions.subscribe(
@@ -336,8 +342,8 @@ def test_a_full_room(subscriptions: Subscriptions, clock: FakeClock) -> None:
     assert len(subscriptions.subscribers(JOB).subscriptions) == 500
 
 
-def test_subscribed(subscriptions: Subscriptions, ana: Connection) -> None:
-    """Whether a connection listens to a job, whatever others do."""
+def test_is_subscribed(subscriptions: Subscriptions, ana: Connection) -> None:
+    """It is true for this connection and job only."""
     ben = subscriptions.connect("ben=", owner="ana")
     subscriptions.subscribe(ana, JOB)
     subscriptions.subscribe(ben, OTHER)
@@ -348,7 +354,7 @@ def test_subscribed(subscriptions: Subscriptions, ana: Connection) -> None:
 
 
 def test_count(subscriptions: Subscriptions, ana: Connection) -> None:
-    """Jobs and kinds are counted, each once however often it is asked for."""
+    """Each job and kind is counted once."""
     assert subscriptions.count("ana=") == 0
     for _ in range(2):
         subscriptions.subscribe(ana, JOB)
@@ -360,11 +366,11 @@ def test_count(subscriptions: Subscriptions, ana: Connection) -> None:
     assert subscriptions.count("ana=") == 1
 
 
-# ── kinds ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── followers ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_followers(subscriptions: Subscriptions, ana: Connection) -> None:
-    """Who follows a kind of an owner's jobs: not another kind's, not another owner's."""
+    """The followers of an owner's kind are those of no other kind and owner."""
     second, ben = subscriptions.connect("b=", owner="ana"), subscriptions.connect("c=", owner="ben")
     subscriptions.follow(ana, "document")
     subscriptions.follow(second, "document")

@@ -1,4 +1,4 @@
-"""Loopback servers that misbehave on demand, and a certificate authority for them."""
+"""Loopback servers that misbehave, and a certificate authority for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Handler = Callable[[socket.socket], None]
 
 
 class Server:
-    """Accepts on 127.0.0.1, hands each connection to `handler`, in turn or at once, and remembers what came."""
+    """Accepts on 127.0.0.1, passes connections to `handler`, in turn or concurrently, and records requests."""
 
     def __init__(self, handler: Handler, context: ssl.SSLContext | None = None, *, at_once: bool = False) -> None:
         self.handler = handler
@@ -104,7 +104,7 @@ class Serve:
     def after_request(
         self, respond: Callable[[socket.socket], None], context: ssl.SSLContext | None = None
     ) -> Server:
-        """A server that reads and records the request, then lets `respond` have the connection."""
+        """A server that reads and records the request, then passes the connection to `respond`."""
 
         def handler(connection: socket.socket) -> None:
             server.read_request(connection)

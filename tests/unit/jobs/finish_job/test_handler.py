@@ -1,3 +1,5 @@
+"""The end of jobs on state machines (jobs.finish_job)."""
+
 from __future__ import annotations
 
 import json
@@ -67,7 +69,7 @@ def ended(job_id: str, status: str) -> dict[str, Any]:
 
 
 def test_success(store: JobStore, catalog: Catalog) -> None:
-    """The job completes and its document points to the new version, with the job's metadata, in one write."""
+    """The job completes and its document is published with the job's metadata, in one transaction."""
     job_id = running(store)
     calls = Calls(Clock())
     with calls.intercepted():
@@ -82,18 +84,18 @@ def test_success(store: JobStore, catalog: Catalog) -> None:
         2,
         {"year": "2026"},
     )
-    last = json.loads(store.events(job_id)[-1].body)
+    last = json.loads(store.log.read(job_id)[-1].body)
     assert (last["event"], last["chunks"], last["characters"]) == ("document.indexed", 3, 40)
     assert not {"index", "batches"} & set(last)
 
 
-def test_a_result_that_was_handed_on_by_key(store: JobStore, blobs: Blobs, catalog: Catalog) -> None:
-    """A result that was too large for the state machine is read from where its Task has left it."""
+def test_large_result(store: JobStore, blobs: Blobs, catalog: Catalog) -> None:
+    """A result that was too large for the state machine is read from S3."""
     job_id = running(store)
-    told = success(job_id)
+    event = success(job_id)
     key = f"results/ana/{job_id}/result.json"
-    blobs.put(key, json.dumps(told["result"]).encode())
-    assert handler(told | {"result": {"result_key": key}}, None)["status"] == "completed"
+    blobs.put(key, json.dumps(event["result"]).encode())
+    assert handler(event | {"result": {"result_key": key}}, None)["status"] == "completed"
     done, live = store.get(job_id), catalog.get("ana", "notes")
     assert (done.result or {})["chunks"] == 3
     assert done.result_key is None
@@ -102,14 +104,14 @@ def test_a_result_that_was_handed_on_by_key(store: JobStore, blobs: Blobs, catal
 
 
 def test_success_twice(store: JobStore) -> None:
-    """A success that is told again is one success."""
+    """Repeating a success changes nothing."""
     job_id = running(store)
     assert handler(success(job_id), None) == handler(success(job_id), None)
-    assert len(store.events(job_id)) == 3
+    assert len(store.log.read(job_id)) == 3
 
 
-def test_newer_version_first(store: JobStore, catalog: Catalog, dynamodb: Any) -> None:
-    """A job whose document was indexed by a later one is superseded: it stays open for the failure branch."""
+def test_superseded(store: JobStore, catalog: Catalog, dynamodb: Any) -> None:
+    """A job whose document has a newer version raises Superseded, and stays open for the failure branch."""
     job_id = running(store)
     newer = document(version="Z" * 26)
     dynamodb.put_item(**catalog.publish("ana", newer)["Put"])
@@ -126,7 +128,7 @@ def test_newer_version_first(store: JobStore, catalog: Catalog, dynamodb: Any) -
 
 
 def test_canceled_before_success(store: JobStore, catalog: Catalog) -> None:
-    """A job that was canceled meanwhile does not complete, and its version is never shown."""
+    """A job that was canceled does not complete, and its version is not published."""
     job_id = running(store)
     store.apply(job_id, cancel)
     with pytest.raises(JobClosed):
@@ -143,26 +145,26 @@ def test_another_execution(store: JobStore) -> None:
 
 
 def test_failure(store: JobStore) -> None:
-    """A failed stage ends the job with its code, words and stage."""
+    """A failed stage fails the job with code, message and stage."""
     job_id = running(store)
     handler(failure(job_id), None)
     assert store.get(job_id).error == {"code": "no_text", "message": "Nothing.", "stage": "validate"}
 
 
 def test_failure_after_the_end(store: JobStore) -> None:
-    """A failure that comes late overwrites nothing."""
+    """A failure of a job that has ended changes nothing."""
     job_id = running(store)
     handler(success(job_id), None)
     assert handler(failure(job_id), None)["status"] == "completed"
     assert handler(ended(job_id, "FAILED"), None)["status"] == "completed"
 
 
-FAILURES = [cls for cls in errors._tree(errors.JobFailure) if not cls.__subclasses__()]
+FAILURES = [cls for cls in errors._subclasses(errors.JobFailure) if not cls.__subclasses__()]
 
 
 @pytest.mark.parametrize("cls", FAILURES)
-def test_our_own_failures_are_explained(cls: type[errors.JobFailure]) -> None:
-    """A failure of ours is told with its code and in its own words."""
+def test_job_failures(cls: type[errors.JobFailure]) -> None:
+    """The job has the code and the message of a JobFailure."""
     cause = json.dumps({"errorMessage": "Words.", "errorType": cls.__name__, "stackTrace": ["secret"]})
     assert explain({"Error": cls.__name__, "Cause": cause}) == (cls.code, "Words.")
 
@@ -179,17 +181,17 @@ def test_our_own_failures_are_explained(cls: type[errors.JobFailure]) -> None:
         ("", "", "internal"),
     ],
 )
-def test_other_errors_say_nothing_of_their_inside(error: str, cause: str, code: str) -> None:
-    """What is no failure of the document has a code, and words that tell nothing internal."""
-    told = explain({"Error": error, "Cause": cause})
-    assert told[0] == code
-    assert "Retry" in told[1]
-    assert "secret" not in told[1]
+def test_other_errors(error: str, cause: str, code: str) -> None:
+    """Other errors have a code and a message without internal details."""
+    event = explain({"Error": error, "Cause": cause})
+    assert event[0] == code
+    assert "Retry" in event[1]
+    assert "secret" not in event[1]
 
 
 @pytest.mark.parametrize("cause", ["", "nonsense", "[]", "{}", "null", '"text"'])
-def test_a_cause_that_cannot_be_read(cause: str) -> None:
-    """A failure without readable words keeps its code."""
+def test_invalid_cause(cause: str) -> None:
+    """A failure without a readable message keeps its code."""
     code, message = explain({"Error": "NoText", "Cause": cause})
     assert code == "no_text"
     assert message
@@ -198,8 +200,8 @@ def test_a_cause_that_cannot_be_read(cause: str) -> None:
 @pytest.mark.parametrize(
     ("status", "code"), [("TIMED_OUT", "deadline_exceeded"), ("ABORTED", "aborted"), ("FAILED", "internal")]
 )
-def test_executions_that_end_past_every_catch(store: JobStore, status: str, code: str) -> None:
-    """An execution that ended without a word ends its job, by whose id it is named."""
+def test_execution_ended(store: JobStore, status: str, code: str) -> None:
+    """An execution that ended without a Catch fails the job whose id is its name."""
     job_id = running(store)
     assert handler(ended(job_id, status), None)["status"] == "failed"
     error = store.get(job_id).error
@@ -207,8 +209,8 @@ def test_executions_that_end_past_every_catch(store: JobStore, status: str, code
     assert (error["code"], error["stage"]) == (code, "notify")
 
 
-def test_a_table_that_cannot_answer(store: JobStore) -> None:
-    """A table that cannot answer now is told under the name that the state machine retries."""
+def test_unavailable_table(store: JobStore) -> None:
+    """A transient error of the table is raised as Unavailable, which the state machine retries."""
     job_id = running(store)
     calls = Calls(Clock())
     calls.fail("dynamodb", "TransactWriteItems", "InternalServerError")
@@ -217,19 +219,19 @@ def test_a_table_that_cannot_answer(store: JobStore) -> None:
     assert handler(success(job_id), None)["status"] == "completed"
 
 
-def test_a_lost_answer(store: JobStore, catalog: Catalog) -> None:
-    """A success whose answer was lost is told again, and is found to have happened."""
+def test_lost_response(store: JobStore, catalog: Catalog) -> None:
+    """A success whose response was lost can be repeated."""
     job_id = running(store)
     calls = Calls(Clock())
     calls.fail("dynamodb", "TransactWriteItems", "InternalServerError", after=True)
     with calls.intercepted(), pytest.raises(Unavailable):
         handler(success(job_id), None)
     assert handler(success(job_id), None)["status"] == "completed"
-    assert len(store.events(job_id)) == 3
+    assert len(store.log.read(job_id)) == 3
 
 
-def test_conflicts_are_outlasted(store: JobStore) -> None:
-    """Transactions that meet are tried again."""
+def test_conflicts(store: JobStore) -> None:
+    """Conflicts of transactions are retried."""
     job_id = running(store)
     calls = Calls(Clock())
     calls.fail("dynamodb", "TransactWriteItems", transaction_canceled(), times=2)

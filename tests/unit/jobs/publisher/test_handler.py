@@ -1,3 +1,5 @@
+"""Publishing events to SNS (jobs.publisher)."""
+
 from __future__ import annotations
 
 import json
@@ -24,7 +26,7 @@ BODY = events.encode({"event": "document.indexed", "text": "año \u2028 👩‍�
 
 
 def record(number: int, name: str = "document.chunked", body: str = BODY) -> dict[str, Any]:
-    """The stream record of an event in the middle of a job."""
+    """The stream record of an event of a job."""
     item = {
         "pk": f"JOB#job_{number}",
         "sk": "EVENT#000001",
@@ -45,14 +47,14 @@ def record(number: int, name: str = "document.chunked", body: str = BODY) -> dic
 
 
 def streamed(number: int, item: dict[str, Any]) -> dict[str, Any]:
-    """A stream record as Lambda hands it over: the new image in DynamoDB's own JSON."""
+    """A stream record as Lambda receives it, with the new image in DynamoDB's JSON."""
     image = {key: TypeSerializer().serialize(value) for key, value in item.items()}
     return {"eventName": "INSERT", "dynamodb": {"SequenceNumber": str(1000 + number), "NewImage": image}}
 
 
 @pytest.fixture
 def calls(environment: dict[str, str], topics: None, bucket: str) -> Any:
-    """Every call to AWS, recorded."""
+    """Records every call to AWS."""
     calls = Calls(Clock())
     with calls.intercepted():
         yield calls
@@ -73,7 +75,7 @@ def published(calls: Calls) -> list[tuple[str, str]]:
 
 
 def test_message(calls: Calls, environment: dict[str, str]) -> None:
-    """An event is sent with the bytes that were stored, what filters read, and its owner as the group."""
+    """An event is published with its stored bytes, the filter attributes, and its owner as the group."""
     assert publish(record(1)) == []
     (call,) = (call for call in calls.log if call.operation == "Publish")
     assert call.params == {
@@ -96,15 +98,15 @@ def attributes(calls: Calls) -> list[dict[str, str]]:
 
 
 def rows(dynamodb: Any, owner_or_job: str) -> list[dict[str, Any]]:
-    """The events under this key, as their writers have stored them."""
+    """The events under this key."""
     query = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": owner_or_job}}
     found = dynamodb.query(TableName="jobs", **query)["Items"]
     return [row for row in found if row.get("entity") == "event"]
 
 
 @pytest.mark.parametrize("kind", [DOCUMENT, REPLAY], ids=["document", "replay"])
-def test_what_filters_read_of_a_job(dynamodb: Any, jobs_table: str, calls: Calls, kind: Kind) -> None:
-    """Every event of a job tells where in its life the job is, and its status, as they are with the event."""
+def test_attributes_of_job_events(dynamodb: Any, jobs_table: str, calls: Calls, kind: Kind) -> None:
+    """Events of jobs have lifecycle and status, as they were at the event."""
     store = JobStore(dynamodb, jobs_table)
     draft = job(at=time.time()) if kind is DOCUMENT else replay(at=time.time())
     job_id = store.submit(kind, draft).job.job_id
@@ -112,20 +114,21 @@ def test_what_filters_read_of_a_job(dynamodb: Any, jobs_table: str, calls: Calls
     store.apply(job_id, begin(kind, stage=kind.stages[0], lease="x"))
     store.apply(job_id, complete(kind, lease="x", result={}))
     assert publish(*(streamed(n, row) for n, row in enumerate(rows(dynamodb, f"JOB#{job_id}")))) == []
-    told = [
-        (kind.first_name, "submitted", "queued"),
+    expected = [
+        (kind.submitted_event, "submitted", "queued"),
         (f"{kind.name}.started", "progress", "running"),
         (f"{kind.name}.retried", "progress", "running"),
-        (f"{kind.name}.{kind.good_end}", "ended", "completed"),
+        (f"{kind.name}.{kind.completed_verb}", "ended", "completed"),
     ]
     common = {"kind": kind.name, "owner": "ana"}
     assert attributes(calls) == [
-        {"event_type": name, "lifecycle": lifecycle, "status": status} | common for name, lifecycle, status in told
+        {"event_type": name, "lifecycle": lifecycle, "status": status} | common
+        for name, lifecycle, status in expected
     ]
 
 
-def test_what_filters_read_of_an_owners_event(dynamodb: Any, jobs_table: str, calls: Calls) -> None:
-    """An owner's own event is no job's, so it has neither status nor lifecycle."""
+def test_attributes_of_owner_events(dynamodb: Any, jobs_table: str, calls: Calls) -> None:
+    """Events of owners have neither lifecycle nor status."""
     log = OwnerLog(dynamodb, jobs_table, retention_seconds=DAY)
     log.append("ana", "ping", endpoint_id="wh_1")
     (row,) = rows(dynamodb, "OWNER#ana")
@@ -133,7 +136,7 @@ def test_what_filters_read_of_an_owners_event(dynamodb: Any, jobs_table: str, ca
     assert attributes(calls) == [{"event_type": "ping", "kind": "endpoint", "owner": "ana"}]
 
 
-@pytest.mark.parametrize("name", DOCUMENT.names)
+@pytest.mark.parametrize("name", DOCUMENT.event_names)
 def test_topics(calls: Calls, name: str) -> None:
     """Every event goes to the topic of events, and failures also to that of alerts."""
     publish(record(1, name))
@@ -142,34 +145,34 @@ def test_topics(calls: Calls, name: str) -> None:
 
 
 def test_order(calls: Calls) -> None:
-    """A batch is sent in its order."""
+    """A batch is published in order."""
     names = ["document.uploaded", "document.started", "document.chunked"]
     assert publish(*(record(number, name) for number, name in enumerate(names))) == []
     assert [name for _, name in published(calls)] == names
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "error",
     ["ThrottlingException", "InternalError", "AuthorizationError", ReadTimeoutError(endpoint_url="https://sns")],
 )
-def test_passing_trouble(calls: Calls, trouble: Any) -> None:
-    """At the first event that cannot be sent now the batch stops, and its number is the one reported."""
-    calls.fail("sns", "Publish", trouble, every=2)
+def test_transient_errors(calls: Calls, error: Any) -> None:
+    """The batch stops at the first event that cannot be published now, and that event is reported."""
+    calls.fail("sns", "Publish", error, every=2)
     assert publish(record(1), record(2), record(3)) == ["1002"]
     assert len(published(calls)) == 2
     assert publish(record(2), record(3)) == []
 
 
-def test_trouble_with_the_second_topic(calls: Calls) -> None:
-    """A failure that reached one topic of two counts as not sent: it comes twice rather than not at all."""
+def test_error_of_second_topic(calls: Calls) -> None:
+    """A failure that was published to only one of two topics is retried."""
     calls.fail("sns", "Publish", "ThrottlingException", every=2)
     assert publish(record(1, "document.failed"), record(2)) == ["1001"]
     assert publish(record(1, "document.failed"), record(2)) == []
     assert [topic for topic, _ in published(calls)] == ["events", "alerts"] * 2 + ["events"]
 
 
-def test_what_is_refused_for_good(calls: Calls, blobs: Blobs, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """What SNS will never take is put aside with all that it takes to send it later, and blocks nothing."""
+def test_parked_events(calls: Calls, blobs: Blobs, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """An event that SNS refuses for good is stored with all that is needed to publish it later."""
     calls.fail("sns", "Publish", "InvalidParameter", every=2)
     assert publish(record(1), record(2), record(3)) == []
     assert json.loads(blobs.get("parked/evt_2.json")) == {
@@ -186,8 +189,8 @@ def test_what_is_refused_for_good(calls: Calls, blobs: Blobs, logged: Callable[[
     assert (line["event_id"], line["reason"]) == ("evt_2", "InvalidParameter")
 
 
-def test_operators_hear_of_what_is_parked(calls: Calls, blobs: Blobs) -> None:
-    """An alert names the event that was put aside; one that cannot be sent either holds nothing up."""
+def test_alert_for_parked_event(calls: Calls, blobs: Blobs) -> None:
+    """An alert names the parked event. If it cannot be sent, the batch continues."""
     calls.fail("sns", "Publish", "InvalidParameter", every=2, times=2)
     assert publish(record(1), record(2)) == []
     (alert,) = (call.params for call in calls.log if call.params.get("TopicArn", "").endswith("alerts"))
@@ -201,8 +204,8 @@ def test_operators_hear_of_what_is_parked(calls: Calls, blobs: Blobs) -> None:
     assert list(blobs.keys("parked/")) == ["parked/evt_2.json", "parked/evt_3.json"]
 
 
-def test_parking_that_fails(calls: Calls) -> None:
-    """An event that can be neither sent nor put aside fails the batch: it is not lost."""
+def test_failed_parking(calls: Calls) -> None:
+    """An event that can neither be published nor stored fails the batch."""
     calls.fail("sns", "Publish", "InvalidParameter")
     calls.fail("s3", "PutObject", "InternalError")
     with pytest.raises(Exception, match="InternalError"):
@@ -210,9 +213,9 @@ def test_parking_that_fails(calls: Calls) -> None:
 
 
 def test_bodies_are_not_logged(calls: Calls, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """What people wrote is in no line of the log, however the sending ends."""
-    for trouble in ("ThrottlingException", "InvalidParameter"):
-        with calls.fail("sns", "Publish", trouble):
+    """Bodies of events are never logged."""
+    for error in ("ThrottlingException", "InvalidParameter"):
+        with calls.fail("sns", "Publish", error):
             publish(record(1, body='{"text":"secret words"}'))
     assert len(logged()) >= 2
     assert "secret" not in str(logged())

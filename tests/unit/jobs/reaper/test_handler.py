@@ -1,3 +1,5 @@
+"""Ending overdue and undeliverable jobs (jobs.reaper)."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +22,7 @@ DEAD = ("INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL")
 
 
 class Queues:
-    """The two queues of dead messages."""
+    """The two dead-letter queues."""
 
     def __init__(self, client: Any, urls: dict[str, str]) -> None:
         self.client, self.urls = client, urls
@@ -32,7 +34,7 @@ class Queues:
         self.client.send_message(QueueUrl=self.urls[name], MessageBody=body)
 
     def left(self, name: str) -> int:
-        """How many messages are there, hidden ones included."""
+        """The number of messages, invisible ones included."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.client.get_queue_attributes(QueueUrl=self.urls[name], AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
@@ -62,19 +64,19 @@ def store(calls: Calls, jobs_table: str) -> JobStore:
     return dependencies.jobs
 
 
-def sweep() -> None:
+def run() -> None:
     handler({}, None)
 
 
 def test_deadlines(store: JobStore) -> None:
-    """Open jobs whose deadline has passed end with that reason, queued or running; others are left alone."""
+    """Open jobs whose deadline has passed fail, queued or running. Others do not change."""
     past, future = events.timestamp(time.time() - 1), events.timestamp(time.time() + 60)
     queued, running, early = (
         store.submit(DOCUMENT, job(at=time.time(), deadline=d)).job.job_id for d in (past, past, future)
     )
     store.apply(running, begin(DOCUMENT, stage="chunk", lease="x"))
-    sweep()
-    sweep()
+    run()
+    run()
     for job_id in (queued, running):
         ended = store.get(job_id)
         assert ended.error is not None
@@ -82,23 +84,23 @@ def test_deadlines(store: JobStore) -> None:
     assert store.get(early).status == "queued"
 
 
-def test_one_that_cannot_be_ended_keeps_no_other_waiting(store: JobStore, calls: Calls) -> None:
-    """A job that cannot be ended now is ended by a later sweep, and the others by this one."""
+def test_error_of_one_job(store: JobStore, calls: Calls) -> None:
+    """A job that cannot be ended now is ended by a later run, and the others by this one."""
     past = events.timestamp(time.time() - 1)
     made = [store.submit(DOCUMENT, job(at=time.time(), deadline=past)).job.job_id for _ in range(3)]
     calls.fail("dynamodb", "TransactWriteItems", "InternalServerError")
-    sweep()
+    run()
     assert sorted(store.get(job_id).status for job_id in made) == ["failed", "failed", "queued"]
-    sweep()
+    run()
     assert {store.get(job_id).status for job_id in made} == {"failed"}
 
 
-def test_a_job_that_was_never_started(store: JobStore, queues: Queues) -> None:
-    """A job whose start failed too often ends with a reason, and its message is done with."""
+def test_job_not_started(store: JobStore, queues: Queues) -> None:
+    """A job whose start failed too often fails, and its message is deleted."""
     job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
     queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
     queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": "job_gone"})
-    sweep()
+    run()
     ended = store.get(job_id)
     assert ended.error is not None
     assert ended.error["code"] == "not_started"
@@ -112,32 +114,30 @@ def test_a_job_that_was_never_started(store: JobStore, queues: Queues) -> None:
         {"event": "document.deleted", "owner": "ana", "document_id": "d", "version": "v"},
     ],
 )
-def test_cleaning_that_failed(store: JobStore, queues: Queues, message: dict[str, Any]) -> None:
-    """A clean-up that failed too often stays, for an operator to send it on its way again."""
+def test_failed_clean_up(store: JobStore, queues: Queues, message: dict[str, Any]) -> None:
+    """The message of a clean-up that failed too often stays in the queue."""
     queues.put("INDEXING_DLQ_URL", message)
-    sweep()
+    run()
     assert queues.left("INDEXING_DLQ_URL") == 1
 
 
-def test_a_batch_that_was_never_embedded(store: JobStore, queues: Queues, calls: Calls) -> None:
-    """The state machine is told of a dead batch, in the form in which it hears of errors."""
+def test_failed_batch(store: JobStore, queues: Queues, calls: Calls) -> None:
+    """The task of a batch that failed too often is failed, as Lambda fails tasks."""
     queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
-    sweep()
-    (told,) = (call.params for call in calls.log if call.operation == "SendTaskFailure")
-    assert (told["taskToken"], told["error"]) == ("t" * 20, "Unavailable")
-    assert json.loads(told["cause"])["errorType"] == "Unavailable"
+    run()
+    (request,) = (call.params for call in calls.log if call.operation == "SendTaskFailure")
+    assert (request["taskToken"], request["error"]) == ("t" * 20, "Unavailable")
+    assert json.loads(request["cause"])["errorType"] == "Unavailable"
     assert queues.left("EMBEDDING_DLQ_URL") == 0
 
 
 @pytest.mark.parametrize("hops", [{}, {"hops": 3}])
-def test_a_job_that_no_worker_could_do(
-    store: JobStore, queues: Queues, calls: Calls, hops: dict[str, int]
-) -> None:
-    """A dead message of a job itself ends the job, since nobody else would; no state machine is told."""
+def test_failed_job_of_worker(store: JobStore, queues: Queues, calls: Calls, hops: dict[str, int]) -> None:
+    """A worker's job whose message failed too often fails; no task is failed."""
     job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
     queues.put("EMBEDDING_DLQ_URL", {"job_id": job_id, **hops})
     queues.put("EMBEDDING_DLQ_URL", {"job_id": "job_gone", **hops})
-    sweep()
+    run()
     ended = store.get(job_id)
     assert ended.error is not None
     assert (ended.status, ended.error["code"]) == ("failed", "attempts_exhausted")
@@ -145,28 +145,28 @@ def test_a_job_that_no_worker_could_do(
     assert queues.left("EMBEDDING_DLQ_URL") == 0
 
 
-def test_a_dead_message_of_a_job_that_has_ended(store: JobStore, queues: Queues) -> None:
-    """A job that ended all the same stays as it is."""
+def test_ended_job(store: JobStore, queues: Queues) -> None:
+    """A job that has ended does not change."""
     job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
     store.apply(job_id, cancel)
     queues.put("EMBEDDING_DLQ_URL", {"job_id": job_id})
     queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
-    sweep()
+    run()
     assert store.get(job_id).status == "canceled"
     assert (queues.left("EMBEDDING_DLQ_URL"), queues.left("INDEXING_DLQ_URL")) == (0, 0)
 
 
 @pytest.mark.parametrize(("code", "left"), [("TaskTimedOut", 0), ("InvalidToken", 0), ("InternalError", 1)])
 def test_tokens(store: JobStore, queues: Queues, calls: Calls, code: str, left: int) -> None:
-    """A token that nobody waits for is done with; one that could not be answered now stays."""
+    """The message of an invalid token is deleted; if the token cannot be answered now, the message stays."""
     queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
     calls.fail("*", "SendTaskFailure", code)
-    sweep()
+    run()
     assert queues.left("EMBEDDING_DLQ_URL") == left
 
 
-def test_a_message_that_nobody_understands(store: JobStore, queues: Queues) -> None:
-    """A message that cannot be read stays, and keeps none behind it from being seen to, nor another queue."""
+def test_invalid_message(store: JobStore, queues: Queues) -> None:
+    """An invalid message stays in the queue, and the others are handled."""
     job_ids = [store.submit(DOCUMENT, job(at=time.time())).job.job_id for _ in range(2)]
     for body in ("{", "[]", '{"nonsense": 1}'):
         queues.put_text("INDEXING_DLQ_URL", body)
@@ -174,14 +174,14 @@ def test_a_message_that_nobody_understands(store: JobStore, queues: Queues) -> N
     for job_id in job_ids:
         queues.put("INDEXING_DLQ_URL", {"event": "document.uploaded", "job_id": job_id})
     queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
-    sweep()
+    run()
     assert {store.get(job_id).status for job_id in job_ids} == {"failed"}
     assert [queues.left(name) for name in DEAD] == [3, 3]
 
 
 @pytest.mark.parametrize("failing", ["INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL"])
-def test_a_queue_that_cannot_be_read(store: JobStore, queues: Queues, calls: Calls, failing: str) -> None:
-    """One queue that gives nothing keeps neither the other nor the deadlines waiting."""
+def test_unreadable_queue(store: JobStore, queues: Queues, calls: Calls, failing: str) -> None:
+    """If one queue cannot be read, the other one and the deadlines are handled."""
     past = events.timestamp(time.time() - 1)
     overdue = store.submit(DOCUMENT, job(at=time.time(), deadline=past)).job.job_id
     unstarted = store.submit(DOCUMENT, job(at=time.time())).job.job_id
@@ -189,6 +189,6 @@ def test_a_queue_that_cannot_be_read(store: JobStore, queues: Queues, calls: Cal
     queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
     url = queues.urls[failing]
     calls.fail("sqs", "ReceiveMessage", "InternalError", when=lambda call: call.params["QueueUrl"] == url)
-    sweep()
+    run()
     assert store.get(overdue).status == "failed"
     assert [queues.left(name) for name in DEAD] == [int(name == failing) for name in DEAD]

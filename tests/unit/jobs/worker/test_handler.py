@@ -1,3 +1,5 @@
+"""Batches and jobs of the embedding queue (jobs.worker)."""
+
 from __future__ import annotations
 
 import json
@@ -14,7 +16,7 @@ from jobs.worker.handler import LAST_RECEIVE, handler
 from kinds.document.batches import RESERVE_SECONDS
 from kinds.document.dependencies import document_dependencies
 from kinds.document.index import embedding
-from kinds.document.index.embedding import TimeBudget, Vector
+from kinds.document.index.embedding import SecondsLeft, Vector
 from kinds.document.index.vectors import unpack
 from kinds.document.kind import DOCUMENT, version_of
 from kinds.replay.kind import REPLAY
@@ -27,22 +29,22 @@ TEXTS = ["one", "three", "seventeen"]
 
 
 class Model:
-    """Embeds a text as its length; breaks down where `trouble` says so."""
+    """A model that embeds a text as its length, and raises the error in `error`."""
 
     model, dimensions = "model", 2
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.trouble: dict[str, BaseException] = {}
-        self.patience: list[float] = []
+        self.error: dict[str, BaseException] = {}
+        self.seconds_left: list[float] = []
         self.short = False
 
-    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
-        self.patience.append(patience())
+    def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
+        self.seconds_left.append(seconds_left())
         for text in texts[:-1] if self.short else texts:
             self.asked.append(text)
-            if text in self.trouble:
-                raise self.trouble.pop(text)
+            if text in self.error:
+                raise self.error.pop(text)
             yield [float(len(text)), 0.0]
 
 
@@ -76,7 +78,7 @@ def subject(store: JobStore, blobs: Blobs) -> Job:
 
 @pytest.fixture
 def calls(store: JobStore) -> Iterator[Calls]:
-    """Every AWS call; Step Functions and the visibility of messages are answered here."""
+    """Records every call to AWS. Step Functions and changes of visibility are faked."""
     calls = Calls(Clock())
     for action in (
         "stepfunctions:SendTaskSuccess",
@@ -100,8 +102,8 @@ def work(subject: Job, *, receives: int = 1, execution: str = EXECUTION) -> list
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
 
-def told(calls: Calls) -> list[tuple[str, str | None]]:
-    """What the state machine was told: the call, and the error."""
+def results(calls: Calls) -> list[tuple[str, str | None]]:
+    """The results that the state machine received: the call and the error."""
     return [(call.operation, call.params.get("error")) for call in calls.log if call.service == "stepfunctions"]
 
 
@@ -111,42 +113,42 @@ def stored(subject: Job) -> list[list[float]]:
 
 
 def test_batch(store: JobStore, subject: Job, model: Model, calls: Calls) -> None:
-    """Each chunk becomes a vector, the batch counts as done, and its token is answered."""
+    """Each chunk is embedded, the batch counts as done, and its task succeeds."""
     assert work(subject) == []
     assert stored(subject) == [[3.0, 0.0], [5.0, 0.0], [9.0, 0.0]]
     assert store.snapshot(subject.job_id, owner="ana").progress == (1, 1)
-    assert told(calls) == [("SendTaskSuccess", None)]
-    assert model.patience == [60 - RESERVE_SECONDS]
+    assert results(calls) == [("SendTaskSuccess", None)]
+    assert model.seconds_left == [60 - RESERVE_SECONDS]
 
 
-def test_twice(subject: Job, model: Model, calls: Calls) -> None:
-    """A batch whose message comes twice is paid for once, and answered each time."""
+def test_duplicate_message(subject: Job, model: Model, calls: Calls) -> None:
+    """A duplicated batch is embedded once, and its task succeeds each time."""
     assert work(subject) == work(subject, receives=2) == []
     assert model.asked == TEXTS
-    assert told(calls) == [("SendTaskSuccess", None)] * 2
+    assert results(calls) == [("SendTaskSuccess", None)] * 2
 
 
-def test_what_was_paid_for_is_kept(subject: Job, model: Model, calls: Calls) -> None:
-    """A model that breaks down in the middle is asked only for the rest when the message returns."""
-    model.trouble = {"three": Throttled("busy"), "seventeen": Throttled("busy")}
+def test_vectors_are_kept_after_an_error(subject: Job, model: Model, calls: Calls) -> None:
+    """After an error, only the missing texts are embedded."""
+    model.error = {"three": Throttled("busy"), "seventeen": Throttled("busy")}
     assert [work(subject, receives=n) for n in (1, 2, 3)] == [["m"], ["m"], []]
     assert model.asked == ["one", "three", "three", "seventeen", "seventeen"]
     assert stored(subject) == [[3.0, 0.0], [5.0, 0.0], [9.0, 0.0]]
 
 
-def test_a_worker_that_dies_keeps_what_was_paid_for(subject: Job, model: Model, calls: Calls) -> None:
-    """Also what ends the process leaves behind what was paid for."""
-    model.trouble = {"three": KeyboardInterrupt()}
+def test_vectors_are_kept_after_a_kill(subject: Job, model: Model, calls: Calls) -> None:
+    """Vectors are also stored when the process ends."""
+    model.error = {"three": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
         work(subject)
     assert work(subject, receives=2) == []
     assert model.asked == ["one", "three", "three", "seventeen"]
 
 
-def test_coming_back(subject: Job, model: Model, calls: Calls) -> None:
-    """A batch that must come again comes later each time, at most five minutes."""
+def test_visibility(subject: Job, model: Model, calls: Calls) -> None:
+    """A failed batch becomes visible later each time, after at most five minutes."""
     for receives in (1, 4):
-        model.trouble = {"one": Throttled("busy")}
+        model.error = {"one": Throttled("busy")}
         assert work(subject, receives=receives) == ["m"]
     waits = [c.params["VisibilityTimeout"] for c in calls.log if c.operation == "ChangeMessageVisibility"]
     assert len(waits) == 2
@@ -155,65 +157,65 @@ def test_coming_back(subject: Job, model: Model, calls: Calls) -> None:
 
 
 def test_last_receive(subject: Job, model: Model, calls: Calls) -> None:
-    """Before a message would be dead, its token is failed with the error's name, and the message is done."""
-    model.trouble = {"one": Throttled("busy")}
+    """At the last receive, the task fails with the error's name, and the message is deleted."""
+    model.error = {"one": Throttled("busy")}
     assert work(subject, receives=LAST_RECEIVE) == []
-    assert told(calls) == [("SendTaskFailure", "Throttled")]
+    assert results(calls) == [("SendTaskFailure", "Throttled")]
 
 
-def test_unknown_errors_say_nothing_of_their_inside(subject: Job, model: Model, calls: Calls) -> None:
-    """The cause that is told of an error that is not ours has no word of it."""
-    model.trouble = {"one": RuntimeError("secret")}
+def test_internal_errors(subject: Job, model: Model, calls: Calls) -> None:
+    """The cause of an unexpected error contains no details."""
+    model.error = {"one": RuntimeError("secret")}
     assert work(subject, receives=LAST_RECEIVE) == []
     (failure,) = (call.params for call in calls.log if call.operation == "SendTaskFailure")
     assert "secret" not in str(failure)
     assert json.loads(failure["cause"])["errorType"] == "RuntimeError"
 
 
-def test_failure_of_the_job(subject: Job, model: Model, calls: Calls) -> None:
-    """What would fail again fails the token at once."""
-    model.trouble = {"one": CountMismatch("wrong")}
+def test_job_failure(subject: Job, model: Model, calls: Calls) -> None:
+    """A JobFailure fails the task at once."""
+    model.error = {"one": CountMismatch("wrong")}
     assert work(subject) == []
-    assert told(calls) == [("SendTaskFailure", "CountMismatch")]
+    assert results(calls) == [("SendTaskFailure", "CountMismatch")]
 
 
-def test_a_kind_without_batches(store: JobStore, calls: Calls) -> None:
-    """A batch of a job whose kind has none fails its token at once."""
+def test_kind_without_batches(store: JobStore, calls: Calls) -> None:
+    """A batch of a kind without batches fails its task at once."""
     made = store.submit(REPLAY, replay(at=time.time())).job
     held = store.apply(made.job_id, begin(REPLAY, stage="send", lease=EXECUTION))
     assert work(held) == []
-    assert told(calls) == [("SendTaskFailure", "JobFailure")]
+    assert results(calls) == [("SendTaskFailure", "JobFailure")]
 
 
-def test_a_kind_that_is_gone(store: JobStore, calls: Calls) -> None:
-    """A batch of a kind that is registered no more comes again, as after a mistaken deployment, and then fails."""
+def test_unknown_kind(store: JobStore, calls: Calls) -> None:
+    """A batch of an unknown kind is retried, as after a wrong deployment, and then fails."""
     opera = echo_kind(name="opera", runs_on="machine", work=None)
     made = store.submit(opera, job(kind="opera", input={"text": "x"}, at=time.time())).job
     held = store.apply(made.job_id, begin(opera, stage="say", lease=EXECUTION))
     assert work(held) == ["m"]
-    assert told(calls) == []
+    assert results(calls) == []
     assert work(held, receives=LAST_RECEIVE) == []
-    assert [call for call, _ in told(calls)] == ["SendTaskFailure"]
+    assert [call for call, _ in results(calls)] == ["SendTaskFailure"]
 
 
 def test_fewer_vectors(subject: Job, model: Model, calls: Calls) -> None:
-    """A model that answers fewer vectors than there are chunks fails the batch, and nothing is stored."""
+    """If the model returns fewer vectors than chunks, the batch fails and nothing is stored."""
     model.short = True
     assert work(subject) == []
-    assert told(calls) == [("SendTaskFailure", "CountMismatch")]
-    with pytest.raises(Exception, match="gone"):
+    assert results(calls) == [("SendTaskFailure", "CountMismatch")]
+    with pytest.raises(Exception, match="was deleted or changed"):
         stored(subject)
 
 
 @pytest.mark.parametrize("code", ["TaskTimedOut", "TaskDoesNotExist", "InvalidToken"])
-def test_token_that_is_gone(subject: Job, calls: Calls, code: str) -> None:
-    """A token that nobody waits for any more is done with."""
+def test_invalid_token(subject: Job, calls: Calls, code: str) -> None:
+    """The message of an invalid token is deleted."""
     calls.fail("*", "SendTaskSuccess", code)
     assert work(subject) == []
 
 
-def test_token_that_cannot_be_answered_now(subject: Job, model: Model, calls: Calls) -> None:
-    """A token that could not be answered is answered when the message returns, without paying again."""
+def test_unanswered_token(subject: Job, model: Model, calls: Calls) -> None:
+    """If the task's result cannot be sent, the message is retried, and nothing is embedded again."""
     calls.fail("*", "SendTaskSuccess", "InternalError")
     assert work(subject) == ["m"]
     assert work(subject, receives=2) == []
@@ -221,26 +223,24 @@ def test_token_that_cannot_be_answered_now(subject: Job, model: Model, calls: Ca
 
 
 @pytest.mark.parametrize("execution", [EXECUTION, "other"])
-def test_nothing_is_paid_for_a_job_that_is_over(
-    store: JobStore, subject: Job, model: Model, calls: Calls, execution: str
-) -> None:
-    """A batch of a canceled job, or of an execution that does not hold it, is dropped before it costs."""
+def test_ended_job(store: JobStore, subject: Job, model: Model, calls: Calls, execution: str) -> None:
+    """A batch of an ended job, or of another execution, is dropped."""
     if execution == EXECUTION:
         store.apply(subject.job_id, cancel)
     assert work(subject, execution=execution) == []
     assert model.asked == []
-    assert told(calls) == []
+    assert results(calls) == []
 
 
-def test_canceled_while_the_model_thinks(store: JobStore, subject: Job, model: Model, calls: Calls) -> None:
-    """Vectors of a job that was canceled meanwhile are removed again."""
+def test_cancel_during_batch(store: JobStore, subject: Job, model: Model, calls: Calls) -> None:
+    """The vectors of a job that is canceled meanwhile are deleted."""
     real = model.embed
 
-    def embed(texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
-        yield from real(texts, patience=patience)
+    def embed(texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
+        yield from real(texts, seconds_left=seconds_left)
         store.apply(subject.job_id, cancel)
 
     model.embed = embed  # type: ignore[method-assign]
     assert work(subject) == []
-    with pytest.raises(Exception, match="gone"):
+    with pytest.raises(Exception, match="was deleted or changed"):
         stored(subject)

@@ -1,4 +1,4 @@
-"""kinds.document.kind"""
+"""The kind `document` (kinds.document.kind)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ RESULT = {
 }
 
 
-def test_names() -> None:
-    """A document's job logs its steps, its two other endings, retries and progress."""
-    assert set(DOCUMENT.names) == {
+def test_event_names() -> None:
+    """A document's job logs its steps, its final events, retries and progress."""
+    assert set(DOCUMENT.event_names) == {
         "document.uploaded",
         "document.started",
         "document.chunked",
@@ -39,23 +39,23 @@ def test_names() -> None:
         "document.retried",
         "document.progressed",
     }
-    assert DOCUMENT.final_names == ("document.indexed", "document.failed", "document.canceled")
+    assert DOCUMENT.final_events == ("document.indexed", "document.failed", "document.canceled")
 
 
 def test_stages() -> None:
-    """Its stages are those of its state machine, in order."""
-    assert DOCUMENT.order == ("queued", "validate", "chunk", "embed", "store", "notify")
+    """The stages are those of its state machine, in order."""
+    assert DOCUMENT.all_stages == ("queued", "validate", "chunk", "embed", "store", "notify")
 
 
-def test_what_it_is_about() -> None:
-    """A document's job is about the document; its first event tells the size, and not where the file lies."""
+def test_subject() -> None:
+    """The subject is the document. The first event has the size, and no key."""
     stored = job().input
     assert DOCUMENT.subject_of(stored) == {"document_id": "notes"}
-    assert DOCUMENT.announced(stored) == {"bytes": 12}
+    assert DOCUMENT.submitted_fields(stored) == {"bytes": 12}
 
 
 def test_versions() -> None:
-    """A document's version is the sortable part of its job's id, so later submissions are later versions."""
+    """A version is the ULID of the job's id, so later jobs have later versions."""
     subject = job(job_id="job_01JDXQ3V8N2M4K6H8G0F2E4D6C", input={"document_id": "a/b", "bytes": 1})
     assert version_of(subject) == Version("ana", "a/b", "01JDXQ3V8N2M4K6H8G0F2E4D6C")
 
@@ -65,16 +65,16 @@ def inputs(blobs: MemoryBlobs) -> Inputs:
 
 
 @pytest.mark.parametrize(("given", "name"), [({}, "job_1"), ({"document_id": "a/b"}, "a/b")])
-def test_a_text(given: dict[str, str], name: str) -> None:
-    """A text is stored, and the document is named as its owner says, or else after its job."""
+def test_text(given: dict[str, str], name: str) -> None:
+    """A text is stored. The document's name is `document_id`, or the job's id."""
     blobs = MemoryBlobs()
     stored = DOCUMENT.prepare(DocumentInput(text="hello", **given), inputs(blobs))
     assert stored == {"document_id": name, "source_key": "inputs/ana/job_1", "etag": '"etag"', "bytes": 5}
     assert blobs.objects == {"inputs/ana/job_1": b"hello"}
 
 
-def test_an_upload() -> None:
-    """An upload stays where it is, and the job is bound to it."""
+def test_upload() -> None:
+    """An upload is not copied, and the job is bound to its ETag."""
     blobs = MemoryBlobs()
     blobs.put("uploads/ana/upl_1/a", b"12345")
     stored = DOCUMENT.prepare(DocumentInput(s3_key="uploads/ana/upl_1/a"), inputs(blobs))
@@ -91,8 +91,8 @@ def test_an_upload() -> None:
         ({"s3_key": ""}, InvalidRequest, "input.s3_key"),
     ],
 )
-def test_a_source_that_is_refused(given: dict[str, str], raised: type[Any], field: str) -> None:
-    """What is wrong with a source is told by the field that it came in."""
+def test_refused_sources(given: dict[str, str], raised: type[Any], field: str) -> None:
+    """The error names the field of the source."""
     blobs = MemoryBlobs()
     blobs.put("uploads/ana/large", b"0123456789")
     with pytest.raises(raised) as caught:
@@ -100,8 +100,8 @@ def test_a_source_that_is_refused(given: dict[str, str], raised: type[Any], fiel
     assert caught.value.field == field
 
 
-def test_what_its_state_machine_is_given() -> None:
-    """The execution is told keys, never text."""
+def test_execution_input() -> None:
+    """The input of the execution has keys and no text."""
     subject = job()
     assert DOCUMENT.execution_input(subject) == {
         "document_id": "notes",
@@ -111,12 +111,12 @@ def test_what_its_state_machine_is_given() -> None:
 
 
 def test_completion() -> None:
-    """Completing turns the document's pointer to this version, and shows what the owner may know of it."""
+    """Completing publishes this version, and shows the result's fields."""
     table, subject = MemoryTable(), job(metadata={"year": "2026"})
     completion = DOCUMENT.on_complete(subject, RESULT, Services(MemoryBlobs(), table, "jobs"))
     assert set(completion.result) == {"document_id", "version", "media_type", "characters", "chunks"}
-    assert isinstance(completion.otherwise, Superseded)
-    (write,) = completion.also
+    assert isinstance(completion.on_condition_failed, Superseded)
+    (write,) = completion.writes
     table.put_item(**write["Put"])
     live = Catalog(table, "jobs").get("ana", "notes")
     assert live is not None

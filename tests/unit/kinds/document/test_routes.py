@@ -1,3 +1,5 @@
+"""Routes under /documents (kinds.document.routes)."""
+
 from __future__ import annotations
 
 import functools
@@ -32,7 +34,7 @@ NAMES = [
 
 @pytest.fixture
 def api(environment: dict[str, str], jobs_table: str, secrets_key: str, queues: None) -> Api:
-    """The API, with these routes among its own."""
+    """The API with these routes."""
     return functools.partial(call, handler)
 
 
@@ -55,7 +57,7 @@ Published = Callable[..., Document]
 
 
 def test_list(api: Api, published: Published) -> None:
-    """An owner's documents are listed by name with what may be known of them, and nobody else's."""
+    """An owner's documents are listed by name, without internal fields and without others' documents."""
     published("b", metadata={"year": "2026"})
     published("a")
     published("c", owner="ben")
@@ -77,7 +79,7 @@ def test_list(api: Api, published: Published) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("encoded", [True, False], ids=["encoded", "decoded"])
 def test_names(api: Api, published: Published, name: str, *, encoded: bool) -> None:
-    """A document of any name is found under its encoded name, whether or not the gateway decodes the path."""
+    """A document is found under its encoded name, whether API Gateway decodes the path or not."""
     subject = published(name, chunks=7)
     answer = api("GET", "/documents/" + (quote(name, safe="") if encoded else name))
     assert (answer.status, answer.json.get("chunks")) == (200, 7)
@@ -85,8 +87,8 @@ def test_names(api: Api, published: Published, name: str, *, encoded: bool) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_removal(api: Api, published: Published, messages: Callable[[str], list[Any]], name: str) -> None:
-    """A removed document is found no more, at once, and the removal of its vectors is queued."""
+def test_delete(api: Api, published: Published, messages: Callable[[str], list[Any]], name: str) -> None:
+    """A deleted document is not found at once, and the deletion of its vectors is queued."""
     subject = published(name)
     removed = api("DELETE", f"/documents/{quote(name, safe='')}")
     assert (removed.status, removed.body) == (204, "")
@@ -97,8 +99,8 @@ def test_removal(api: Api, published: Published, messages: Callable[[str], list[
     assert message["version"] > subject.version
 
 
-def test_removal_that_broke_off(api: Api, published: Published, messages: Callable[[str], list[Any]]) -> None:
-    """A removal whose message could not be queued is made good by asking again."""
+def test_interrupted_deletion(api: Api, published: Published, messages: Callable[[str], list[Any]]) -> None:
+    """A deletion whose message could not be queued can be repeated."""
     published("notes")
     calls = Calls(Clock())
     calls.fail("sqs", "SendMessage", "InternalError")
@@ -111,7 +113,7 @@ def test_removal_that_broke_off(api: Api, published: Published, messages: Callab
 
 
 def test_group(api: Api, published: Published) -> None:
-    """A removal is in its owner's group, so that nobody's many removals delay the others."""
+    """The message of a deletion has its owner as the group."""
     published("notes")
     calls = Calls(Clock())
     with calls.intercepted():
@@ -120,15 +122,15 @@ def test_group(api: Api, published: Published) -> None:
     assert sent["MessageGroupId"] == "ana"
 
 
-def test_no_such_document(api: Api) -> None:
-    """A name that was never used is a 404 that says where the names are."""
+def test_unknown_document(api: Api) -> None:
+    """An unknown name is a 404 that says where to find the names."""
     for method in ("GET", "DELETE"):
         refused = problem(api(method, "/documents/a/b"), 404, "not_found")
         assert "GET /documents" in refused["detail"]
 
 
-def test_somebody_elses_document(api: Api, published: Published, catalog: Catalog) -> None:
-    """Another owner's document is neither shown nor removed, and looks like none at all."""
+def test_document_of_other_owner(api: Api, published: Published, catalog: Catalog) -> None:
+    """Another owner's document is a 404, and is not deleted."""
     published("notes", owner="ben")
     for method in ("GET", "DELETE"):
         assert api(method, "/documents/notes").body == api(method, "/documents/nothing").body
@@ -136,7 +138,7 @@ def test_somebody_elses_document(api: Api, published: Published, catalog: Catalo
 
 
 def test_scopes(api: Api, published: Published) -> None:
-    """Looking needs the scope to read, and removing that to write, for every form of a name."""
+    """Reading needs the scope to read, and deleting the scope to write, for every form of a name."""
     published("a/b")
     for path in ("/documents", "/documents/notes", "/documents/a/b"):
         problem(api("GET", path, scopes="jobs:write search"), 403, "forbidden")

@@ -1,4 +1,4 @@
-"""kinds.replay.kind"""
+"""The kind `replay` (kinds.replay.kind)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from kinds.replay.kind import REPLAY
 from tests.unit.examples import replay
 
 
-def test_names() -> None:
-    """A replay logs that it was requested, what began and ended it, retries and progress."""
-    assert REPLAY.names == (
+def test_event_names() -> None:
+    """A replay logs its request, its start, its final event, retries and progress."""
+    assert REPLAY.event_names == (
         "replay.requested",
         "replay.started",
         "replay.completed",
@@ -17,17 +17,17 @@ def test_names() -> None:
         "replay.retried",
         "replay.progressed",
     )
-    assert REPLAY.final_names == ("replay.completed", "replay.failed", "replay.canceled")
-    assert REPLAY.order == ("queued", "send")
+    assert REPLAY.final_events == ("replay.completed", "replay.failed", "replay.canceled")
+    assert REPLAY.all_stages == ("queued", "send")
 
 
-def test_nobody_submits_it() -> None:
-    """A replay is made by its own routes, worked by `notify`, and leaves no files."""
-    assert (REPLAY.submittable, REPLAY.is_queued_to_worker, REPLAY.leaves_files) == (False, False, False)
+def test_not_submittable() -> None:
+    """A replay cannot be submitted, is not queued to the worker, and needs no clean-up."""
+    assert (REPLAY.submittable, REPLAY.is_queued_to_worker, REPLAY.needs_clean_up) == (False, False, False)
 
 
-def test_what_it_is_about() -> None:
-    """A replay is about the endpoint, and its first event tells all that was asked."""
+def test_subject() -> None:
+    """The subject is the endpoint, and the first event has the other fields of the input."""
     asked = dict(replay().input)
     assert REPLAY.subject_of(asked) == replay().subject == {"webhook_id": "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"}
-    assert REPLAY.announced(asked) | REPLAY.subject_of(asked) == asked
+    assert REPLAY.submitted_fields(asked) | REPLAY.subject_of(asked) == asked

@@ -1,3 +1,5 @@
+"""The routes of the WebSocket API (live.on_message)."""
+
 from __future__ import annotations
 
 import json
@@ -46,21 +48,21 @@ def token(jobs: JobStore, job_id: str, *, hours: int = 1, now: float = NOW) -> s
     return links.make_token(jobs.get(job_id), now=now, hours=hours)
 
 
-def arrive(query: dict[str, str] | None, connection_id: str = "c=") -> int:
-    """A handshake; returns its status."""
+def connect(query: dict[str, str] | None, connection_id: str = "c=") -> int:
+    """Opens a connection; returns the status."""
     context = {"eventType": "CONNECT", "routeKey": "$connect", "connectionId": connection_id}
     given = {} if query is None else {"queryStringParameters": query}
     status: int = handler({"requestContext": context, "isBase64Encoded": False, **given}, None)["statusCode"]
     return status
 
 
-def leave(connection_id: str = "c=") -> None:
+def disconnect(connection_id: str = "c=") -> None:
     context = {"eventType": "DISCONNECT", "routeKey": "$disconnect", "connectionId": connection_id}
     assert handler({"requestContext": context}, None) == {"statusCode": 200}
 
 
 def send(message: Any, connection_id: str = "c=") -> None:
-    """A client's message, a text as it is or anything else as JSON. It is always taken."""
+    """Sends a client's message: text as it is, or anything else as JSON. The status is always 200."""
     body = message if isinstance(message, str) else json.dumps(message)
     context = {"eventType": "MESSAGE", "routeKey": "$default", "connectionId": connection_id}
     assert handler({"requestContext": context, "body": body}, None) == {"statusCode": 200}
@@ -71,15 +73,15 @@ def subscribe(job_id: str, connection_id: str = "c=", **facts: Any) -> None:
 
 
 @pytest.fixture
-def guest(subscriptions: Subscriptions) -> str:
-    """Ana's connection, by ticket."""
-    assert arrive({"ticket": subscriptions.issue_ticket("ana")[0]}) == 200
+def by_ticket(subscriptions: Subscriptions) -> str:
+    """Ana's connection, opened with a ticket."""
+    assert connect({"ticket": subscriptions.issue_ticket("ana")[0]}) == 200
     return "c="
 
 
 def error(gateway: Gateway, code: str, connection_id: str = "c=") -> dict[str, Any]:
-    """The one message to the connection, which is an error of this code."""
-    (message,) = gateway.heard(connection_id)
+    """The only message to the connection, which is an error with this code."""
+    (message,) = gateway.received(connection_id)
     assert (message["type"], message["code"]) == ("error", code), message
     assert message["message"]
     assert set(message) <= {"type", "code", "message", "job_id"}
@@ -87,31 +89,31 @@ def error(gateway: Gateway, code: str, connection_id: str = "c=") -> dict[str, A
     return found
 
 
-def asking(subscriptions: Subscriptions, job_id: str) -> list[tuple[str, int]]:
-    return [(one.connection_id, one.after) for one in subscriptions.subscribers(job_id).asking]
+def requested(subscriptions: Subscriptions, job_id: str) -> list[tuple[str, int]]:
+    return [(one.connection_id, one.after) for one in subscriptions.subscribers(job_id).requested]
 
 
 # ── handshakes ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("query", "after"), [({}, 0), ({"after": "7"}, 7), ({"after": "999999"}, MAX_SEQUENCE)])
-def test_a_link_lets_in(
+def test_link(
     jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, job_id: str, query: dict[str, str], after: int
 ) -> None:
-    """Who has a job's link asks for that job by connecting, and is sent nothing before the handshake is over."""
-    assert arrive({"token": token(jobs, job_id), **query}) == 200
-    assert asking(subscriptions, job_id) == [("c=", after)]
+    """A connection by link requests the job's events, and receives no message during its handshake."""
+    assert connect({"token": token(jobs, job_id), **query}) == 200
+    assert requested(subscriptions, job_id) == [("c=", after)]
     connection = subscriptions.connection("c=")
     assert connection is not None
     assert (connection.owner, connection.job_id) == ("ana", job_id)
     assert gateway.sent == {}
 
 
-def test_a_link_lets_in_often(jobs: JobStore, subscriptions: Subscriptions, job_id: str) -> None:
-    """A link is for as many connections as like."""
+def test_link_for_several_connections(jobs: JobStore, subscriptions: Subscriptions, job_id: str) -> None:
+    """A link can open several connections."""
     text = token(jobs, job_id)
-    assert {arrive({"token": text}, f"c{number}=") for number in range(5)} == {200}
-    assert len(subscriptions.subscribers(job_id).asking) == 5
+    assert {connect({"token": text}, f"c{number}=") for number in range(5)} == {200}
+    assert len(subscriptions.subscribers(job_id).requested) == 5
 
 
 @pytest.mark.parametrize(
@@ -129,25 +131,25 @@ def test_a_link_lets_in_often(jobs: JobStore, subscriptions: Subscriptions, job_
         lambda jobs, job_id: _expired(jobs),
     ],
 )
-def test_a_wrong_token(
+def test_invalid_tokens(
     jobs: JobStore, subscriptions: Subscriptions, job_id: str, wrong: Callable[[JobStore, str], str]
 ) -> None:
-    """What is no token of this job, or no more, is refused with 403, and nothing is remembered."""
-    assert arrive({"token": wrong(jobs, job_id)}) == 403
+    """An invalid token is refused with 403, and nothing is stored."""
+    assert connect({"token": wrong(jobs, job_id)}) == 403
     assert subscriptions.connection("c=") is None
     assert subscriptions.subscribers(job_id).subscriptions == []
 
 
 def _of_other(jobs: JobStore, job_id: str) -> str:
-    """Another job's signature below this job's id."""
+    """The signature of another job with this job's id."""
     return ids.ulid_of(job_id) + token(jobs, submitted(jobs))[26:]
 
 
 def _expired(jobs: JobStore) -> str:
-    """A token that holds, of a job that is kept no longer."""
-    gone = job(at=NOW, link_key=links.make_key(), expires_at=int(NOW) - 1)
-    jobs.submit(DOCUMENT, gone)
-    return links.make_token(gone, now=NOW, hours=1)
+    """A valid token of an expired job."""
+    expired = job(at=NOW, link_key=links.make_key(), expires_at=int(NOW) - 1)
+    jobs.submit(DOCUMENT, expired)
+    return links.make_token(expired, now=NOW, hours=1)
 
 
 @pytest.mark.parametrize(
@@ -169,58 +171,60 @@ def _expired(jobs: JobStore) -> str:
     ],
     ids=lambda text: ascii(text[:12]),
 )
-def test_a_wrong_number(jobs: JobStore, subscriptions: Subscriptions, job_id: str, after: str) -> None:
-    """What is no sequence of an event is refused, however it is written, and nothing is remembered."""
-    assert arrive({"token": token(jobs, job_id), "after": after}) == 422
+def test_invalid_sequences(jobs: JobStore, subscriptions: Subscriptions, job_id: str, after: str) -> None:
+    """An invalid sequence is refused, and nothing is stored."""
+    assert connect({"token": token(jobs, job_id), "after": after}) == 422
     assert subscriptions.connection("c=") is None
 
 
-def test_a_ticket_lets_in_once(subscriptions: Subscriptions) -> None:
-    """A ticket lets its owner in, and is refused from then on."""
+def test_ticket_is_valid_once(subscriptions: Subscriptions) -> None:
+    """A ticket opens one connection, and is refused afterwards."""
     ticket, _ = subscriptions.issue_ticket("ana")
-    assert arrive({"ticket": ticket}, "a=") == 200
+    assert connect({"ticket": ticket}, "a=") == 200
     connection = subscriptions.connection("a=")
     assert connection is not None
     assert (connection.owner, connection.job_id) == ("ana", None)
-    assert arrive({"ticket": ticket}, "b=") == 403
+    assert connect({"ticket": ticket}, "b=") == 403
     assert subscriptions.connection("b=") is None
 
 
-def test_a_ticket_that_has_expired(dynamodb: Any, jobs_table: str, subscriptions: Subscriptions) -> None:
-    """After a minute a ticket is refused, though its row may still be there."""
+def test_expired_ticket(dynamodb: Any, jobs_table: str, subscriptions: Subscriptions) -> None:
+    """A ticket is refused after a minute, even if its item exists longer."""
     ticket, _ = Subscriptions(dynamodb, jobs_table, clock=lambda: NOW - TICKET_SECONDS - 1).issue_ticket("ana")
-    assert arrive({"ticket": ticket}) == 403
+    assert connect({"ticket": ticket}) == 403
 
 
 @pytest.mark.parametrize(
     "query", [None, {}, {"ticket": ""}, {"ticket": "x"}, {"ticket": "\0" * 5000}, {"tickets": "x"}]
 )
-def test_no_ticket(subscriptions: Subscriptions, query: dict[str, str] | None) -> None:
-    """Whoever comes with nothing that holds is refused."""
-    assert arrive(query) == 403
+def test_invalid_tickets(subscriptions: Subscriptions, query: dict[str, str] | None) -> None:
+    """Other texts are refused."""
+    assert connect(query) == 403
     assert subscriptions.connection("c=") is None
 
 
-def test_a_token_is_no_ticket(jobs: JobStore, subscriptions: Subscriptions, job_id: str) -> None:
-    """Neither passes for the other."""
-    assert arrive({"ticket": token(jobs, job_id)}) == 403
-    assert arrive({"token": subscriptions.issue_ticket("ana")[0]}) == 403
+def test_token_and_ticket_are_different(jobs: JobStore, subscriptions: Subscriptions, job_id: str) -> None:
+    """A token is not a ticket and vice versa."""
+    assert connect({"ticket": token(jobs, job_id)}) == 403
+    assert connect({"token": subscriptions.issue_ticket("ana")[0]}) == 403
 
 
-def test_leaving(subscriptions: Subscriptions, guest: str, job_id: str) -> None:
-    """Who leaves is forgotten with all that it listened to; who is unknown may leave as well."""
+def test_disconnect(subscriptions: Subscriptions, by_ticket: str, job_id: str) -> None:
+    """A connection is deleted with its subscriptions. Unknown connections are ignored."""
     subscribe(job_id)
     send({"action": "follow", "kind": "document"})
-    leave()
-    leave("nobody")
-    assert subscriptions.connection(guest) is None
+    disconnect()
+    disconnect("nobody")
+    assert subscriptions.connection(by_ticket) is None
     assert subscriptions.subscribers(job_id).subscriptions == []
     assert subscriptions.followers("ana", "document") == []
 
 
-def test_asking_after_the_end(subscriptions: Subscriptions, gateway: Gateway, guest: str, job_id: str) -> None:
-    """A message that overtakes the end of its connection leaves nothing behind."""
-    leave()
+def test_message_after_disconnect(
+    subscriptions: Subscriptions, gateway: Gateway, by_ticket: str, job_id: str
+) -> None:
+    """A message that arrives after the end of its connection stores nothing."""
+    disconnect()
     subscribe(job_id)
     error(gateway, "forbidden")
     send({"action": "follow", "kind": "document"})
@@ -274,18 +278,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("body", "field"), WRONG.items(), ids=[ascii(body[:40]) for body in WRONG])
-def test_a_wrong_message(
-    gateway: Gateway, guest: str, logged: Callable[[], list[dict[str, Any]]], body: str, field: str
+def test_invalid_messages(
+    gateway: Gateway, by_ticket: str, logged: Callable[[], list[dict[str, Any]]], body: str, field: str
 ) -> None:
-    """What is wrong with a message the client is told, by the field's name; it is no failure of ours."""
+    """The error for an invalid message names the field, and is not logged."""
     send(body)
     assert error(gateway, "invalid_request")["message"].startswith(f"{field}: ")
     assert logged() == []
 
 
-def test_no_body(gateway: Gateway, guest: str) -> None:
-    """A message without a text is a wrong one."""
-    context = {"eventType": "MESSAGE", "connectionId": guest}
+def test_no_body(gateway: Gateway, by_ticket: str) -> None:
+    """A message without a body is invalid."""
+    context = {"eventType": "MESSAGE", "connectionId": by_ticket}
     for event in ({}, {"body": None}):
         assert handler({"requestContext": context, **event}, None) == {"statusCode": 200}
         error(gateway, "invalid_request")
@@ -294,8 +298,8 @@ def test_no_body(gateway: Gateway, guest: str) -> None:
 @pytest.mark.parametrize(
     "body", ['{"action":"%s"}', '{"action":"ping","%s":1}', '{"action":"follow","kind":"%s"}']
 )
-def test_complaints_are_short(gateway: Gateway, guest: str, body: str) -> None:
-    """However long a message is, what is quoted of it is not."""
+def test_length_of_errors(gateway: Gateway, by_ticket: str, body: str) -> None:
+    """Errors are short, however long the message is."""
     send(body % ("ñ" * 60_000))
     assert len(json.dumps(error(gateway, "invalid_request"))) < 4000
 
@@ -318,8 +322,8 @@ fields = st.fixed_dictionaries(
 
 @settings(max_examples=300)
 @given(st.text(st.characters(exclude_categories=())) | st.builds(json.dumps, fields | json_values))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    """Whatever text comes, it is a message or wrong by the name of a field."""
+def test_any_text(text: str) -> None:
+    """Any text is a valid message, or the error names a field."""
     try:
         message = _parsed(text)
     except InvalidRequest as refusal:
@@ -329,43 +333,43 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert named
 
 
-def test_ping(gateway: Gateway, guest: str) -> None:
-    """A ping is answered."""
+def test_ping(gateway: Gateway, by_ticket: str) -> None:
+    """A ping is answered with pong."""
     send({"action": "ping"})
-    assert gateway.heard(guest) == [{"type": "pong"}]
+    assert gateway.received(by_ticket) == [{"type": "pong"}]
 
 
-def test_subscribing(subscriptions: Subscriptions, gateway: Gateway, guest: str, job_id: str) -> None:
-    """What is asked for is noted; the answer comes from who replays what was missed."""
+def test_subscribe(subscriptions: Subscriptions, gateway: Gateway, by_ticket: str, job_id: str) -> None:
+    """The request is stored and not answered: `push` answers it."""
     subscribe(job_id)
-    assert asking(subscriptions, job_id) == [("c=", 0)]
+    assert requested(subscriptions, job_id) == [("c=", 0)]
     subscribe(job_id, after=4)
-    assert asking(subscriptions, job_id) == [("c=", 4)]
+    assert requested(subscriptions, job_id) == [("c=", 4)]
     assert gateway.sent == {}
 
 
-def test_unsubscribing(subscriptions: Subscriptions, gateway: Gateway, guest: str, job_id: str) -> None:
-    """The end of a subscription is confirmed, also where there was none."""
+def test_unsubscribe(subscriptions: Subscriptions, gateway: Gateway, by_ticket: str, job_id: str) -> None:
+    """The end of a subscription is confirmed, even if there was none."""
     subscribe(job_id)
     for _ in range(2):
         send({"action": "unsubscribe", "job_id": job_id})
-        assert gateway.heard(guest) == [{"type": "unsubscribed", "job_id": job_id}]
+        assert gateway.received(by_ticket) == [{"type": "unsubscribed", "job_id": job_id}]
     assert subscriptions.subscribers(job_id).subscriptions == []
 
 
-def test_following(subscriptions: Subscriptions, gateway: Gateway, guest: str) -> None:
-    """Following and its end are confirmed."""
+def test_follow(subscriptions: Subscriptions, gateway: Gateway, by_ticket: str) -> None:
+    """Following a kind and its end are confirmed."""
     send({"action": "follow", "kind": "replay"})
-    assert gateway.heard(guest) == [{"type": "following", "kind": "replay"}]
+    assert gateway.received(by_ticket) == [{"type": "following", "kind": "replay"}]
     assert subscriptions.followers("ana", "replay") == ["c="]
     send({"action": "unfollow", "kind": "replay"})
-    assert gateway.heard(guest) == [{"type": "unfollowed", "kind": "replay"}]
+    assert gateway.received(by_ticket) == [{"type": "unfollowed", "kind": "replay"}]
     assert subscriptions.followers("ana", "replay") == []
 
 
 @pytest.mark.parametrize("message", [{"action": "follow", "kind": "document"}, {"action": "subscribe"}])
-def test_an_unknown_connection(gateway: Gateway, job_id: str, message: dict[str, Any]) -> None:
-    """A connection that is not known, or no more, is to connect again."""
+def test_unknown_connection(gateway: Gateway, job_id: str, message: dict[str, Any]) -> None:
+    """The error for an unknown or deleted connection says to connect again."""
     send(message | ({"job_id": job_id} if message["action"] == "subscribe" else {}), "unknown=")
     assert "again" in error(gateway, "forbidden", "unknown=")["message"]
 
@@ -373,29 +377,31 @@ def test_an_unknown_connection(gateway: Gateway, job_id: str, message: dict[str,
 @pytest.mark.parametrize(
     "name", [lambda: ids.new("job"), lambda: "x", lambda: "", lambda: "META", lambda: ids.new("job").lower()]
 )
-def test_an_unknown_job(
-    subscriptions: Subscriptions, gateway: Gateway, guest: str, name: Callable[[], str]
+def test_unknown_job(
+    subscriptions: Subscriptions, gateway: Gateway, by_ticket: str, name: Callable[[], str]
 ) -> None:
-    """A job that is not there is not found, by the name that was given."""
+    """The error for an unknown job contains the job's id."""
     unknown = name()
     subscribe(unknown)
     assert error(gateway, "not_found")["job_id"] == unknown
     assert subscriptions.subscribers(unknown).subscriptions == []
 
 
-def test_somebody_elses_job(jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, guest: str) -> None:
-    """Another owner's job is answered like one that does not exist."""
+def test_job_of_other_owner(
+    jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, by_ticket: str
+) -> None:
+    """The error is the same as for an unknown job."""
     foreign, unknown = submitted(jobs, owner="ben"), ids.new("job")
     subscribe(foreign)
     subscribe(unknown)
-    said = [{**message, "job_id": ""} for message in gateway.heard(guest)]
-    assert said[0] == said[1]
-    assert said[0]["code"] == "not_found"
+    messages = [{**message, "job_id": ""} for message in gateway.received(by_ticket)]
+    assert messages[0] == messages[1]
+    assert messages[0]["code"] == "not_found"
     assert subscriptions.subscribers(foreign).subscriptions == []
 
 
-def test_an_expired_job(jobs: JobStore, gateway: Gateway, guest: str) -> None:
-    """A job that is kept no longer is not found, though its row may still be there."""
+def test_expired_job(jobs: JobStore, gateway: Gateway, by_ticket: str) -> None:
+    """An expired job is not found, even if its item exists longer."""
     subscribe(submitted(jobs, expires_at=int(NOW) - 1))
     error(gateway, "not_found")
 
@@ -404,19 +410,19 @@ def test_an_expired_job(jobs: JobStore, gateway: Gateway, guest: str) -> None:
 
 
 @pytest.fixture
-def linked(jobs: JobStore, job_id: str) -> str:
-    """A connection by the job's link."""
-    assert arrive({"token": token(jobs, job_id)}) == 200
+def by_link(jobs: JobStore, job_id: str) -> str:
+    """A connection opened with the job's link."""
+    assert connect({"token": token(jobs, job_id)}) == 200
     return "c="
 
 
-def test_a_link_is_for_one_job(
-    jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, linked: str, job_id: str
+def test_link_is_for_one_job(
+    jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, by_link: str, job_id: str
 ) -> None:
-    """By a link one may ask for its job anew, for no other one of the owner's, and follow nothing."""
+    """A connection by link can subscribe to its job again, but not to other jobs or kinds."""
     other = submitted(jobs)
     subscribe(job_id, after=3)
-    assert asking(subscriptions, job_id) == [("c=", 3)]
+    assert requested(subscriptions, job_id) == [("c=", 3)]
     for unknown in (other, ids.new("job"), "x"):
         subscribe(unknown)
         assert error(gateway, "forbidden")["job_id"] == unknown
@@ -426,23 +432,23 @@ def test_a_link_is_for_one_job(
     assert subscriptions.followers("ana", "document") == []
 
 
-def test_a_link_may_end_and_begin_again(
-    subscriptions: Subscriptions, gateway: Gateway, linked: str, job_id: str
+def test_link_can_subscribe_again(
+    subscriptions: Subscriptions, gateway: Gateway, by_link: str, job_id: str
 ) -> None:
-    """Who came by a link may unsubscribe and ask again."""
+    """A connection by link can unsubscribe and subscribe again."""
     send({"action": "unsubscribe", "job_id": job_id})
-    assert gateway.heard(linked) == [{"type": "unsubscribed", "job_id": job_id}]
+    assert gateway.received(by_link) == [{"type": "unsubscribed", "job_id": job_id}]
     subscribe(job_id)
-    assert asking(subscriptions, job_id) == [("c=", 0)]
+    assert requested(subscriptions, job_id) == [("c=", 0)]
 
 
-# ── limits and trouble ───────────────────────────────────────────────────────────────────────────────────────
+# ── limits and errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
-def full(jobs: JobStore, subscriptions: Subscriptions, guest: str) -> list[str]:
-    """Ana listens to as much as she may."""
-    connection = subscriptions.connection(guest)
+def at_limit(jobs: JobStore, subscriptions: Subscriptions, by_ticket: str) -> list[str]:
+    """Jobs and kinds to which Ana subscribes, as many as allowed."""
+    connection = subscriptions.connection(by_ticket)
     assert connection is not None
     found = [submitted(jobs) for _ in range(MAX_SUBSCRIPTIONS)]
     for one in found:
@@ -450,49 +456,49 @@ def full(jobs: JobStore, subscriptions: Subscriptions, guest: str) -> list[str]:
     return found
 
 
-def test_too_many(subscriptions: Subscriptions, gateway: Gateway, full: list[str], job_id: str) -> None:
-    """A hundred jobs and kinds are enough; one less makes subscribers for another."""
+def test_limit(subscriptions: Subscriptions, gateway: Gateway, at_limit: list[str], job_id: str) -> None:
+    """A hundred jobs and kinds are allowed. After an unsubscription there is place for another."""
     subscribe(job_id)
     assert error(gateway, "too_many_subscriptions")["job_id"] == job_id
     send({"action": "follow", "kind": "document"})
     error(gateway, "too_many_subscriptions")
     assert subscriptions.subscribers(job_id).subscriptions == []
-    send({"action": "unsubscribe", "job_id": full[0]})
-    gateway.heard("c=")
+    send({"action": "unsubscribe", "job_id": at_limit[0]})
+    gateway.received("c=")
     subscribe(job_id)
     assert gateway.sent == {}
-    assert asking(subscriptions, job_id) == [("c=", 0)]
+    assert requested(subscriptions, job_id) == [("c=", 0)]
 
 
-def test_asking_anew_needs_no_room(subscriptions: Subscriptions, gateway: Gateway, full: list[str]) -> None:
-    """Who listens to as much as it may can still ask anew for any of it."""
-    subscribe(full[7], after=2)
+def test_subscribing_again_at_limit(subscriptions: Subscriptions, gateway: Gateway, at_limit: list[str]) -> None:
+    """At the limit, existing subscriptions can be requested again."""
+    subscribe(at_limit[7], after=2)
     assert gateway.sent == {}
-    assert asking(subscriptions, full[7]) == [("c=", 2)]
+    assert requested(subscriptions, at_limit[7]) == [("c=", 2)]
 
 
-def test_others_are_not_counted(
-    subscriptions: Subscriptions, gateway: Gateway, full: list[str], job_id: str
+def test_limit_is_per_connection(
+    subscriptions: Subscriptions, gateway: Gateway, at_limit: list[str], job_id: str
 ) -> None:
-    """Each connection has a limit of its own."""
-    assert arrive({"ticket": subscriptions.issue_ticket("ana")[0]}, "d=") == 200
+    """Each connection has its own limit."""
+    assert connect({"ticket": subscriptions.issue_ticket("ana")[0]}, "d=") == 200
     subscribe(job_id, "d=")
     assert gateway.sent == {}
 
 
-@pytest.mark.parametrize("trouble", [GONE, THROTTLED, "ForbiddenException"])
-def test_an_answer_that_does_not_arrive(gateway: Gateway, guest: str, trouble: str) -> None:
-    """Where the answer cannot be sent the message has been taken all the same."""
-    gateway.troubles[guest] = trouble
+@pytest.mark.parametrize("error", [GONE, THROTTLED, "ForbiddenException"])
+def test_failed_reply(gateway: Gateway, by_ticket: str, error: str) -> None:
+    """If the reply cannot be sent, the message has been handled all the same."""
+    gateway.errors[by_ticket] = error
     send({"action": "ping"})
     send("?")
     assert gateway.sent == {}
 
 
-def test_trouble_with_the_table(
-    gateway: Gateway, guest: str, job_id: str, logged: Callable[[], list[dict[str, Any]]]
+def test_internal_error(
+    gateway: Gateway, by_ticket: str, job_id: str, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """What fails on our side is said to be our fault, about which job, and without the reason; that is logged."""
+    """An internal error is sent with the job's id and without details, and logged."""
     calls = Calls(Clock())
     calls.fail("dynamodb", "PutItem", "InternalServerError")
     with calls.intercepted():
@@ -503,23 +509,23 @@ def test_trouble_with_the_table(
     assert [line["level"] for line in logged()] == ["ERROR"]
 
 
-def test_no_secret_is_logged(
+def test_secrets_are_not_logged(
     jobs: JobStore, subscriptions: Subscriptions, job_id: str, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """Neither tokens nor tickets nor messages are written to the log."""
+    """Tokens, tickets and messages are not logged."""
     text, (ticket, _) = token(jobs, job_id), subscriptions.issue_ticket("ana")
-    arrive({"token": text})
-    arrive({"token": text + "x"})
-    arrive({"ticket": ticket})
-    arrive({"ticket": ticket})
+    connect({"token": text})
+    connect({"token": text + "x"})
+    connect({"ticket": ticket})
+    connect({"ticket": ticket})
     send("secret")
     assert logged() == []
 
 
-def test_a_day_later(
-    subscriptions: Subscriptions, guest: str, job_id: str, dynamodb: Any, jobs_table: str
+def test_expired_connection(
+    subscriptions: Subscriptions, by_ticket: str, job_id: str, dynamodb: Any, jobs_table: str
 ) -> None:
-    """What a connection has left behind is gone after a day, whoever looks."""
+    """The items of a connection are ignored after a day."""
     subscribe(job_id)
     tomorrow = Subscriptions(dynamodb, jobs_table, clock=lambda: NOW + DAY)
     found: list[Subscription] = list(tomorrow.subscribers(job_id).subscriptions)

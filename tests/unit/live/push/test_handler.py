@@ -1,3 +1,5 @@
+"""Sending events to WebSockets (live.push)."""
+
 from __future__ import annotations
 
 import time
@@ -14,7 +16,7 @@ from core.events import Event
 from core.jobs import JobStore
 from core.live import messages
 from core.live.messages import MESSAGE_BYTES
-from core.live.subscriptions import CONNECTING_SECONDS, KEPT_SECONDS, Connection, Subscriptions
+from core.live.subscriptions import HANDSHAKE_SECONDS, OFFSET_SECONDS, Connection, Subscriptions
 from kinds.document.kind import DOCUMENT
 from live.push import handler as live_push
 from live.push.handler import handler
@@ -29,7 +31,7 @@ Record = dict[str, Any]
 
 
 class Bench:
-    """Jobs with logs, who listens to them, and the stream between."""
+    """Jobs with logs, their subscribers, and stream records."""
 
     def __init__(self, dynamodb: Any, gateway: Gateway) -> None:
         self.dynamodb, self.gateway = dynamodb, gateway
@@ -42,7 +44,7 @@ class Bench:
         return self.jobs.submit(DOCUMENT, job(at=NOW, **facts)).job.job_id
 
     def log(self, job_id: str, *, note: str = "", **facts: Any) -> Record:
-        """Another event in a job's log, as fast as a test can write it; returns the stream's record."""
+        """Writes another event of a job; returns the stream's record."""
         item = self.dynamodb.get_item(TableName=JOBS, Key={"pk": f"JOB#{job_id}", "sk": "META"})["Item"]
         number = int(item["sequence"]) + 1
         self.dynamodb.put_item(TableName=JOBS, Item=item | {"sequence": number})
@@ -56,7 +58,7 @@ class Bench:
         self.dynamodb.put_item(TableName=JOBS, Item=row)
         return self.record(row)
 
-    def asked(self, job_id: str, connection_id: str) -> Record:
+    def requested(self, job_id: str, connection_id: str) -> Record:
         """The record of a subscription."""
         key = {"pk": f"JOB#{job_id}", "sk": f"LIVE#{connection_id}"}
         return self.record(self.dynamodb.get_item(TableName=JOBS, Key=key)["Item"])
@@ -69,21 +71,21 @@ class Bench:
         return {"eventName": "INSERT", "dynamodb": change}
 
     def connect(self, name: str, *, owner: str = "ana", ago: float = 60) -> Connection:
-        """A connection that was made some seconds ago."""
+        """A connection that was opened some seconds ago."""
         return Subscriptions(self.dynamodb, JOBS, clock=lambda: time.time() - ago).connect(name, owner=owner)
 
-    def ask(self, name: str, job_id: str, *, after: int = 0, ago: float = 60) -> Record:
+    def request(self, name: str, job_id: str, *, after: int = 0, ago: float = 60) -> Record:
         self.subscriptions.subscribe(self.connect(name, ago=ago), job_id, after=after)
-        return self.asked(job_id, name)
+        return self.requested(job_id, name)
 
-    def join(self, name: str, job_id: str) -> None:
-        """Ask, and be sent everything so far."""
-        assert push(self.ask(name, job_id)) == []
-        self.gateway.heard(name)
+    def subscribe(self, name: str, job_id: str) -> None:
+        """Subscribe, and receive all events so far."""
+        assert push(self.request(name, job_id)) == []
+        self.gateway.received(name)
 
     def states(self, job_id: str) -> dict[str, bool]:
-        """Who listens, and whether it has joined."""
-        return {one.connection_id: one.joined for one in self.subscriptions.subscribers(job_id).subscriptions}
+        """The subscribers, and whether they are active."""
+        return {one.connection_id: one.active for one in self.subscriptions.subscribers(job_id).subscriptions}
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def job_id(bench: Bench) -> str:
 
 @pytest.fixture
 def calls(bench: Bench) -> Any:
-    """Every call to AWS, recorded."""
+    """Records every call to AWS."""
     calls = Calls(Clock())
     with calls.intercepted():
         yield calls
@@ -113,7 +115,7 @@ class Context:
 
 
 def push(*records: Record, left: Context | None = None) -> list[str]:
-    """The sequence numbers that the function reports as failed. `left`: what it is sent of the time it has."""
+    """The sequence numbers that the function reports as failed. `left`: the remaining milliseconds."""
     answer = handler({"Records": list(records)}, left or Context(60))
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
@@ -127,39 +129,37 @@ def subscribed(job_id: str, sequence: int) -> dict[str, Any]:
     return {"type": "subscribed", "job_id": job_id, "sequence": sequence}
 
 
-# ── who listens to a job ─────────────────────────────────────────────────────────────────────────────────────
+# ── subscribers ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("after", "missed"), [(0, [1, 2, 3]), (2, [3]), (3, []), (9, []), (999_999, [])])
-def test_who_asks_is_told_what_it_missed(
-    bench: Bench, gateway: Gateway, job_id: str, after: int, missed: list[int]
-) -> None:
-    """The log after the number asked for, then how far the job is; from then on what is new."""
+def test_subscribe(bench: Bench, gateway: Gateway, job_id: str, after: int, missed: list[int]) -> None:
+    """A subscriber gets the events after its sequence, then `subscribed`, and then new events."""
     bench.log(job_id)
     bench.log(job_id)
-    assert push(bench.ask("a=", job_id, after=after)) == []
-    *replay, last = gateway.heard("a=")
+    assert push(bench.request("a=", job_id, after=after)) == []
+    *replay, last = gateway.received("a=")
     assert sequences(replay) == missed
     assert last == subscribed(job_id, 3)
     assert bench.states(job_id) == {"a=": True}
     assert push(bench.log(job_id)) == []
-    assert sequences(gateway.heard("a=")) == [4]
+    assert sequences(gateway.received("a=")) == [4]
 
 
-def test_events_are_told_as_they_were_stored(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """A listener gets each payload as it is in the log."""
-    push(bench.ask("a=", job_id))
-    offset, _ = gateway.heard("a=")
-    assert offset == {"type": "events", "events": [event.payload for event in bench.jobs.events(job_id)]}
+def test_payloads_are_unchanged(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """Payloads are sent as they were stored."""
+    push(bench.request("a=", job_id))
+    first, _ = gateway.received("a=")
+    assert first == {"type": "events", "events": [event.payload for event in bench.jobs.log.read(job_id)]}
 
 
-def test_several_at_once(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """A batch's events are one message; who joins in the middle of them misses none and hears none twice."""
-    bench.join("a=", job_id)
-    records = [bench.log(job_id), bench.log(job_id), bench.ask("b=", job_id, after=1), bench.log(job_id)]
+def test_batch_of_events(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """The events of a batch are one message. A subscription among them misses none and gets none twice."""
+    bench.subscribe("a=", job_id)
+    records = [bench.log(job_id), bench.log(job_id), bench.request("b=", job_id, after=1), bench.log(job_id)]
     assert push(*records) == []
-    assert [sequences([message]) for message in gateway.heard("a=")] == [[2, 3, 4]]
-    replay, last = gateway.heard("b=")
+    assert [sequences([message]) for message in gateway.received("a=")] == [[2, 3, 4]]
+    replay, last = gateway.received("b=")
     assert (sequences([replay]), last) == ([2, 3, 4], subscribed(job_id, 4))
     assert push(*records) == []
     assert gateway.sent == {}
@@ -169,8 +169,8 @@ def test_several_at_once(bench: Bench, gateway: Gateway, job_id: str) -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["log", "ask", "again", "fail", "push"]), st.integers(0, 4)), max_size=25)
 )
-def test_whatever_the_stream_does(bench: Bench, story: list[tuple[str, int]]) -> None:
-    """Records that come twice, late or not alone, sockets that fail: no event is missed, none comes too early."""
+def test_any_records(bench: Bench, story: list[tuple[str, int]]) -> None:
+    """With duplicate, late and batched records and failing sockets, events arrive without gaps and in order."""
     job_id, gateway = bench.job(), bench.gateway
     gateway.sent.clear()
     records: list[Record] = []
@@ -179,70 +179,70 @@ def test_whatever_the_stream_does(bench: Bench, story: list[tuple[str, int]]) ->
         if verb == "log":
             records.append(bench.log(job_id))
         elif verb == "ask":
-            records.append(bench.ask(name, job_id))
+            records.append(bench.request(name, job_id))
         elif verb == "fail":
-            gateway.troubles[name] = THROTTLED
+            gateway.errors[name] = THROTTLED
         elif records:
             push(*records[-1 - fact :] if verb == "again" else records[:1] + records[-1:])
-    gateway.troubles.clear()
+    gateway.errors.clear()
     for _ in range(2):
         push(*records, bench.log(job_id))
     last = bench.jobs.get(job_id).sequence
     for name in bench.states(job_id):
         known = 0
-        for sequence in sequences(gateway.heard(name)):
+        for sequence in sequences(gateway.received(name)):
             assert sequence <= known + 1
             known = max(known, sequence)
         assert known == last
 
 
-def test_a_long_log(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """More events than a page of the log has are replayed in order, in few messages."""
+def test_long_log(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """The events of several pages are replayed in order, in few messages."""
     item = bench.dynamodb.get_item(TableName=JOBS, Key={"pk": f"JOB#{job_id}", "sk": "EVENT#000001"})["Item"]
     for sequence in range(2, 1201):
         body = events.encode({"event": "document.progressed", "sequence": sequence, "note": "x" * 200})
         row = item | {"sk": f"EVENT#{sequence:06d}", "sequence": sequence, "body": body}
         bench.dynamodb.put_item(TableName=JOBS, Item=row)
-    push(bench.ask("a=", job_id))
-    heard = gateway.heard("a=")
-    assert sequences(heard) == list(range(1, 1201))
-    assert heard[-1] == subscribed(job_id, 1200)
-    assert len(heard) < 15
+    push(bench.request("a=", job_id))
+    messages = gateway.received("a=")
+    assert sequences(messages) == list(range(1, 1201))
+    assert messages[-1] == subscribed(job_id, 1200)
+    assert len(messages) < 15
 
 
-def test_a_huge_event(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """An event that fits in no message is cut down to its envelope and keeps its place."""
-    bench.join("a=", job_id)
+def test_large_event(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """An event that is too large for a message is reduced to its envelope."""
+    bench.subscribe("a=", job_id)
     push(bench.log(job_id, note="x" * MESSAGE_BYTES), bench.log(job_id))
-    assert [("truncated" in event) for event in gateway.heard("a=")[0]["events"]] == [True, False]
+    assert [("truncated" in event) for event in gateway.received("a=")[0]["events"]] == [True, False]
 
 
-def test_jobs_do_not_mix(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """Each hears of its own job alone, and each job is sent of once, however its records lie."""
+def test_several_jobs(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """Subscribers get the events of their own job, and each job is handled once for all its records."""
     other = bench.job()
-    bench.join("a=", job_id)
-    bench.join("b=", other)
+    bench.subscribe("a=", job_id)
+    bench.subscribe("b=", other)
     push(bench.log(job_id), bench.log(other), bench.log(job_id), bench.log(other))
     for name, its_job in (("a=", job_id), ("b=", other)):
-        (message,) = gateway.heard(name)
+        (message,) = gateway.received(name)
         assert [(event["job_id"], event["sequence"]) for event in message["events"]] == [
             (its_job, 2),
             (its_job, 3),
         ]
 
 
-def test_nobody_listens(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
-    """Where nobody listens to a job its log is not read, and how far it is not noted."""
+def test_no_subscribers(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
+    """Without subscribers neither the log is read nor an offset written."""
     assert push(bench.log(job_id), bench.log(job_id)) == []
     pushed = [call for call in calls.log if call.operation not in ("GetItem", "PutItem")]
-    asked = [call.params["ExpressionAttributeValues"] for call in pushed]
-    assert asked == [{":pk": f"JOB#{job_id}", ":sk": "LIVE"}, {":pk": "OWNER#ana", ":sk": "FOLLOW#document#"}]
+    requested = [call.params["ExpressionAttributeValues"] for call in pushed]
+    assert requested == [{":pk": f"JOB#{job_id}", ":sk": "LIVE"}, {":pk": "OWNER#ana", ":sk": "FOLLOW#document#"}]
     assert bench.subscriptions.subscribers(job_id).offset == 0
 
 
-def test_nothing_is_read_for_who_has_heard_it(bench: Bench, job_id: str, calls: Calls) -> None:
-    """From the log is read what somebody has not heard, not all of it for each event."""
-    bench.join("a=", job_id)
+def test_only_missing_events_are_read(bench: Bench, job_id: str, calls: Calls) -> None:
+    """The log is read from the first event that a subscriber lacks."""
+    bench.subscribe("a=", job_id)
     record = bench.log(job_id)
     calls.log.clear()
     push(record)
@@ -252,58 +252,58 @@ def test_nothing_is_read_for_who_has_heard_it(bench: Bench, job_id: str, calls: 
     assert lows == [None, "EVENT#000002", "EVENT#000003", None]
 
 
-def test_a_long_silence(bench: Bench, gateway: Gateway, job_id: str, dynamodb: Any) -> None:
-    """Where it is not known any more what has been sent, all is sent again: rather twice than not at all."""
-    bench.join("a=", job_id)
-    Subscriptions(dynamodb, JOBS, clock=lambda: NOW - KEPT_SECONDS - 1).save_offset(job_id, 1, was=1)
+def test_expired_offset(bench: Bench, gateway: Gateway, job_id: str, dynamodb: Any) -> None:
+    """After the offset has expired, all events are sent again."""
+    bench.subscribe("a=", job_id)
+    Subscriptions(dynamodb, JOBS, clock=lambda: NOW - OFFSET_SECONDS - 1).save_offset(job_id, 1, was=1)
     push(bench.log(job_id))
-    assert sequences(gateway.heard("a=")) == [1, 2]
+    assert sequences(gateway.received("a=")) == [1, 2]
 
 
-def test_an_expired_job(bench: Bench, gateway: Gateway, dynamodb: Any) -> None:
-    """Where a job has expired since it was asked for, nobody listens to it any more."""
+def test_expired_job(bench: Bench, gateway: Gateway, dynamodb: Any) -> None:
+    """The subscriptions to an expired job are deleted."""
     gone = ids.new("job")
-    assert push(bench.ask("a=", gone)) == []
+    assert push(bench.request("a=", gone)) == []
     assert bench.states(gone) == {}
     assert gateway.sent == {}
 
 
-def test_expired_listeners(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """A row that has expired and is still there is sent nothing."""
-    record = bench.ask("a=", job_id, ago=DAY)
+def test_expired_subscriptions(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """Expired subscriptions that are not deleted yet get nothing."""
+    record = bench.request("a=", job_id, ago=DAY)
     assert push(record) == []
     assert gateway.sent == {}
 
 
-def test_a_subscription_that_has_ended(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """The record of a subscription that has ended in the meantime tells nobody."""
-    record = bench.ask("a=", job_id)
+def test_deleted_subscription(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """The record of a deleted subscription sends nothing."""
+    record = bench.request("a=", job_id)
     bench.subscriptions.unsubscribe("a=", job_id)
     assert push(record) == []
     assert gateway.sent == {}
 
 
-def test_many_listeners(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
-    """An event goes to hundreds at the price of one look: those who have joined cost no write."""
+def test_many_subscribers(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
+    """An event goes to hundreds of active subscribers with one read and without a write for each."""
     names = [f"c{place}=" for place in range(200)]
     connection = bench.connect("c=")
     for name in names:
         bench.subscriptions.subscribe(
             Connection(connection_id=name, owner="ana", connected_at=connection.connected_at), job_id
         )
-    push(bench.asked(job_id, "c0="))
-    assert {len(gateway.heard(name)) for name in names} == {2}
+    push(bench.requested(job_id, "c0="))
+    assert {len(gateway.received(name)) for name in names} == {2}
     record = bench.log(job_id)
     calls.log.clear()
     push(record)
-    assert {tuple(sequences(gateway.heard(name))) for name in names} == {(2,)}
+    assert {tuple(sequences(gateway.received(name))) for name in names} == {(2,)}
     assert len(calls.log) < 10
 
 
-def test_a_log_is_packed_once(
+def test_messages_are_packed_once(
     bench: Bench, gateway: Gateway, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many ask for the same, it is made into messages once: copies of a long log would fill the memory."""
+    """The messages for the same sequence are made once: copies of a long log would fill the memory."""
     packed: list[int] = []
 
     def of_events(log: Iterable[Event]) -> list[str]:
@@ -312,97 +312,95 @@ def test_a_log_is_packed_once(
 
     pack = messages.of_events
     monkeypatch.setattr(messages, "of_events", of_events)
-    records = [bench.ask(f"c{place}=", job_id, after=place % 2) for place in range(20)]
+    records = [bench.request(f"c{place}=", job_id, after=place % 2) for place in range(20)]
     push(*records)
-    assert {tuple(sequences(gateway.heard(f"c{place}="))) for place in range(20)} == {(1,), ()}
+    assert {tuple(sequences(gateway.received(f"c{place}="))) for place in range(20)} == {(1,), ()}
     assert len(packed) == 2
 
 
-# ── sockets that break ───────────────────────────────────────────────────────────────────────────────────────
+# ── failing sockets ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_during_the_handshake(
-    bench: Bench, gateway: Gateway, job_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who seems to be gone some seconds after it has come is asked for again, however often, and offset later."""
+def test_handshake(bench: Bench, gateway: Gateway, job_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that seems to be gone during its handshake is requested again."""
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    gateway.troubles["a="] = GONE
-    assert push(bench.ask("a=", job_id, ago=0)) == []
+    gateway.errors["a="] = GONE
+    assert push(bench.request("a=", job_id, ago=0)) == []
     for _ in range(2 * live_push.MAX_TRIES):
-        assert push(bench.asked(job_id, "a=")) == []
+        assert push(bench.requested(job_id, "a=")) == []
     assert bench.states(job_id) == {"a=": False}
-    assert pauses == [live_push.HANDSHAKE_SECONDS] * (1 + 2 * live_push.MAX_TRIES)
+    assert pauses == [live_push.HANDSHAKE_RETRY_SECONDS] * (1 + 2 * live_push.MAX_TRIES)
     assert bench.subscriptions.connection("a=") is not None
-    gateway.troubles.clear()
-    push(bench.asked(job_id, "a="))
-    assert sequences(gateway.heard("a=")) == [1]
+    gateway.errors.clear()
+    push(bench.requested(job_id, "a="))
+    assert sequences(gateway.received("a=")) == [1]
     assert bench.states(job_id) == {"a=": True}
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_who_is_gone(bench: Bench, gateway: Gateway, job_id: str, joined: bool) -> None:
-    """Who vanished is forgotten with all that it listens to, and others are sent."""
+def test_gone_connection(bench: Bench, gateway: Gateway, job_id: str, joined: bool) -> None:
+    """A connection that is gone is deleted with its subscriptions, and others get their events."""
     other = bench.job()
-    connection = bench.connect("a=", ago=CONNECTING_SECONDS + 1)
+    connection = bench.connect("a=", ago=HANDSHAKE_SECONDS + 1)
     bench.subscriptions.subscribe(connection, job_id)
     bench.subscriptions.subscribe(connection, other)
     bench.subscriptions.follow(connection, "document")
     if joined:
-        push(bench.asked(job_id, "a="))
-    bench.join("b=", job_id)
+        push(bench.requested(job_id, "a="))
+    bench.subscribe("b=", job_id)
     gateway.sent.clear()
-    gateway.troubles["a="] = GONE
+    gateway.errors["a="] = GONE
     assert push(bench.log(job_id)) == []
     assert (bench.states(job_id), bench.states(other)) == ({"b=": True}, {})
     assert bench.subscriptions.connection("a=") is None
     assert bench.subscriptions.followers("ana", "document") == []
-    assert sequences(gateway.heard("b=")) == [2]
+    assert sequences(gateway.received("b=")) == [2]
 
 
-def test_who_vanishes_from_a_hundred_jobs(bench: Bench, gateway: Gateway) -> None:
-    """Whatever a vanished connection listened to is gone at the first record that finds it out."""
+def test_gone_connection_with_many_subscriptions(bench: Bench, gateway: Gateway) -> None:
+    """All subscriptions of a gone connection are deleted at its first record."""
     connection = bench.connect("a=")
     jobs = [bench.job() for _ in range(100)]
     for one in jobs:
         bench.subscriptions.subscribe(connection, one)
-    gateway.troubles["a="] = GONE
-    assert push(bench.asked(jobs[50], "a=")) == []
+    gateway.errors["a="] = GONE
+    assert push(bench.requested(jobs[50], "a=")) == []
     assert not any(bench.states(one) for one in jobs)
     assert bench.subscriptions.count("a=") == 0
 
 
-def test_a_throttled_socket(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """Who cannot be reached is sent later what it missed, however much others have been sent by then."""
-    bench.join("a=", job_id)
-    bench.join("b=", job_id)
-    gateway.troubles["a="] = THROTTLED
+def test_failed_connection(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """A subscriber that could not be reached gets what it lacks later."""
+    bench.subscribe("a=", job_id)
+    bench.subscribe("b=", job_id)
+    gateway.errors["a="] = THROTTLED
     assert push(bench.log(job_id)) == []
     assert push(bench.log(job_id)) == []
-    assert sequences(gateway.heard("b=")) == [2, 3]
-    gateway.troubles.clear()
-    push(bench.asked(job_id, "a="))
-    *replay, last = gateway.heard("a=")
+    assert sequences(gateway.received("b=")) == [2, 3]
+    gateway.errors.clear()
+    push(bench.requested(job_id, "a="))
+    *replay, last = gateway.received("a=")
     assert (sequences(replay), last) == ([2, 3], subscribed(job_id, 3))
 
 
-@pytest.mark.parametrize(("trouble", "ago"), [(THROTTLED, 60), (THROTTLED, 0)])
-def test_tries_end(bench: Bench, gateway: Gateway, job_id: str, trouble: str, ago: float) -> None:
-    """Who cannot be reached for long is cut off, for its client to come back, and is not asked for any more."""
+@pytest.mark.parametrize(("error", "ago"), [(THROTTLED, 60), (THROTTLED, 0)])
+def test_max_tries(bench: Bench, gateway: Gateway, job_id: str, error: str, ago: float) -> None:
+    """A connection that fails too often is closed, so that its client reconnects."""
     post = gateway.post_to_connection
-    gateway.troubles["a="] = trouble
-    record = bench.ask("a=", job_id, ago=ago)
+    gateway.errors["a="] = error
+    record = bench.request("a=", job_id, ago=ago)
     for _ in range(live_push.MAX_TRIES):
         push(record)
-        record = bench.asked(job_id, "a=")
+        record = bench.requested(job_id, "a=")
     assert bench.states(job_id) == {"a=": False}
 
     def post_in_trouble(**options: Any) -> None:
-        gateway.troubles["a="] = trouble
+        gateway.errors["a="] = error
         try:
             post(**options)
         finally:
-            gateway.troubles.clear()
+            gateway.errors.clear()
 
     gateway.post_to_connection = post_in_trouble  # type: ignore[method-assign]
     push(record)
@@ -411,61 +409,61 @@ def test_tries_end(bench: Bench, gateway: Gateway, job_id: str, trouble: str, ag
     assert gateway.closed == ["a="]
 
 
-# ── who follows a kind ───────────────────────────────────────────────────────────────────────────────────────
+# ── followers ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_followers(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """Who follows a kind hears every event of the owner's jobs of that kind, and nothing else."""
+    """A follower gets all events of the owner's jobs of the kind, and no others."""
     bench.subscriptions.follow(bench.connect("a="), "document")
     bench.subscriptions.follow(bench.connect("b=", owner="ben"), "document")
     bench.subscriptions.follow(bench.connect("c="), "replay")
     assert push(bench.log(job_id), bench.log(job_id)) == []
-    (message,) = gateway.heard("a=")
+    (message,) = gateway.received("a=")
     assert sequences([message]) == [2, 3]
     assert gateway.sent == {}
 
 
-def test_followers_who_listen_are_told_once(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """A follower who also listens to the job hears its events but once."""
-    bench.join("a=", job_id)
+def test_follower_that_subscribes(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """A follower that also subscribes to the job gets its events once."""
+    bench.subscribe("a=", job_id)
     connection = bench.subscriptions.connection("a=")
     assert connection is not None
     bench.subscriptions.follow(connection, "document")
     bench.subscriptions.follow(bench.connect("b="), "document")
     push(bench.log(job_id))
-    assert sequences(gateway.heard("a=")) == sequences(gateway.heard("b=")) == [2]
+    assert sequences(gateway.received("a=")) == sequences(gateway.received("b=")) == [2]
 
 
-def test_a_subscription_is_no_news_to_followers(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """Somebody's asking to listen tells followers nothing."""
+def test_followers_get_events_only(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """The record of a subscription sends nothing to followers."""
     bench.subscriptions.follow(bench.connect("a="), "document")
-    push(bench.ask("b=", job_id))
-    assert gateway.heard("a=") == []
+    push(bench.request("b=", job_id))
+    assert gateway.received("a=") == []
 
 
-@pytest.mark.parametrize("trouble", [GONE, THROTTLED])
-def test_a_follower_that_breaks(bench: Bench, gateway: Gateway, job_id: str, trouble: str) -> None:
-    """Nobody could tell a follower later what it missed, so it is cut off; the others are sent."""
+@pytest.mark.parametrize("error", [GONE, THROTTLED])
+def test_failed_follower(bench: Bench, gateway: Gateway, job_id: str, error: str) -> None:
+    """A follower that failed is disconnected, since it has no offset. Others get the events."""
     for name in ("a=", "b=", "c="):
         bench.subscriptions.follow(bench.connect(name), "document")
-    gateway.troubles["b="] = trouble
+    gateway.errors["b="] = error
     assert push(bench.log(job_id)) == []
-    assert sequences(gateway.heard("a=")) == sequences(gateway.heard("c=")) == [2]
+    assert sequences(gateway.received("a=")) == sequences(gateway.received("c=")) == [2]
     assert bench.subscriptions.followers("ana", "document") == ["a=", "c="]
     assert bench.subscriptions.connection("b=") is None
 
 
-def test_a_follower_is_closed(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """A follower that was not reached is closed, so that it comes back."""
+def test_failed_follower_is_closed(bench: Bench, gateway: Gateway, job_id: str) -> None:
+    """The connection of a follower that failed is closed."""
     bench.subscriptions.follow(bench.connect("a="), "document")
     post = gateway.post_to_connection
 
     def post_in_trouble(**options: Any) -> None:
-        gateway.troubles["a="] = THROTTLED
+        gateway.errors["a="] = THROTTLED
         try:
             post(**options)
         finally:
-            gateway.troubles.clear()
+            gateway.errors.clear()
 
     gateway.post_to_connection = post_in_trouble  # type: ignore[method-assign]
     push(bench.log(job_id))
@@ -473,7 +471,7 @@ def test_a_follower_is_closed(bench: Bench, gateway: Gateway, job_id: str) -> No
 
 
 def test_a_thousand_followers(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """A thousand followers all hear of an event."""
+    """An event reaches a thousand followers."""
     for place in range(1000):
         bench.subscriptions.follow(
             Connection(connection_id=f"c{place}=", owner="ana", connected_at=int(NOW)), "document"
@@ -482,95 +480,95 @@ def test_a_thousand_followers(bench: Bench, gateway: Gateway, job_id: str) -> No
     assert len(gateway.sent) == 1000
 
 
-# ── batches that fail ────────────────────────────────────────────────────────────────────────────────────────
+# ── failing batches ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_from_the_first_that_fails_on(
+def test_failed_job(
     bench: Bench, gateway: Gateway, calls: Calls, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """The first record of the first job that fails is reported; it and the rest are sent when they come again."""
+    """The first record of the first job that fails is reported. Lambda retries it and all after it."""
     first, second, third = (bench.job() for _ in range(3))
     for name, each in zip(("a=", "b=", "c="), (first, second, third), strict=True):
-        bench.join(name, each)
+        bench.subscribe(name, each)
     records = [bench.log(each) for each in (first, second, first, third, second)]
     calls.log.clear()
     # a job's queries are four: its subscribers, its log until there is no more, and its followers
     calls.fail("dynamodb", "Query", "InternalServerError", every=5, times=1)
     assert push(*records) == [number(records[1])]
     assert [line["job_id"] for line in logged()] == [second]
-    assert (sequences(gateway.heard("a=")), gateway.heard("b="), gateway.heard("c=")) == ([2, 3], [], [])
+    assert (sequences(gateway.received("a=")), gateway.received("b="), gateway.received("c=")) == ([2, 3], [], [])
     assert push(*records[1:]) == []
-    assert (gateway.heard("a="), sequences(gateway.heard("b=")), sequences(gateway.heard("c="))) == (
+    assert (gateway.received("a="), sequences(gateway.received("b=")), sequences(gateway.received("c="))) == (
         [],
         [2, 3],
         [2],
     )
 
 
-def test_what_cannot_be_noted_is_told_again(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
-    """Where it could not be noted how far a job was sent, that comes again: rather twice than not at all."""
-    bench.join("a=", job_id)
+def test_failed_offset(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
+    """If the offset cannot be written, the events are sent again."""
+    bench.subscribe("a=", job_id)
     record = bench.log(job_id)
     calls.fail("dynamodb", "PutItem", "ThrottlingException", times=1)
     assert push(record) == [number(record)]
     assert push(record) == []
-    assert sequences(gateway.heard("a=")) == [2, 2]
+    assert sequences(gateway.received("a=")) == [2, 2]
 
 
-def test_a_poisoned_record(
+def test_invalid_record(
     bench: Bench, gateway: Gateway, job_id: str, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """A record that can never be read stops nobody: its job's listeners are sent what the log has, others too."""
+    """A record that cannot be read does not stop the subscribers of its job and of others."""
     other = bench.job()
-    bench.join("a=", job_id)
-    bench.join("b=", other)
+    bench.subscribe("a=", job_id)
+    bench.subscribe("b=", other)
     record = bench.log(job_id)
     del record["dynamodb"]["NewImage"]["sequence"]
     assert push(record, bench.log(other)) == []
-    assert sequences(gateway.heard("a=")) == sequences(gateway.heard("b=")) == [2]
+    assert sequences(gateway.received("a=")) == sequences(gateway.received("b=")) == [2]
     assert [line["job_id"] for line in logged()] == [job_id]
 
 
 def test_no_time_left(bench: Bench, gateway: Gateway, job_id: str) -> None:
-    """What might not be sent to the end in this turn is sent in the next."""
+    """Jobs for which there is no time left are retried."""
     other = bench.job()
-    bench.join("a=", job_id)
-    bench.join("b=", other)
+    bench.subscribe("a=", job_id)
+    bench.subscribe("b=", other)
     first, second = bench.log(job_id), bench.log(other)
     assert push(first, second, left=Context(15, 14.9)) == [number(second)]
-    assert (sequences(gateway.heard("a=")), gateway.heard("b=")) == ([2], [])
+    assert (sequences(gateway.received("a=")), gateway.received("b=")) == ([2], [])
 
 
-def test_a_full_room(bench: Bench, gateway: Gateway, job_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the most listeners that a job may have, who asks is sent so; who has joined notices nothing."""
-    monkeypatch.setattr(live_push, "MAX_LISTENERS", 2)
-    bench.join("a=", job_id)
-    records = [bench.ask(name, job_id) for name in ("b=", "c=")]
+def test_max_subscribers(bench: Bench, gateway: Gateway, job_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests beyond the limit of subscribers are refused."""
+    monkeypatch.setattr(live_push, "MAX_SUBSCRIBERS", 2)
+    bench.subscribe("a=", job_id)
+    records = [bench.request(name, job_id) for name in ("b=", "c=")]
     assert push(*records, bench.log(job_id)) == []
     assert sorted(bench.states(job_id).values()) == [True, True]
-    refused = {name: gateway.heard(name) for name in ("b=", "c=")}
-    (error,) = [said[0] for said in refused.values() if said[0]["type"] == "error"]
+    refused = {name: gateway.received(name) for name in ("b=", "c=")}
+    (error,) = [messages[0] for messages in refused.values() if messages[0]["type"] == "error"]
     assert (error["code"], error["job_id"]) == ("too_many_listeners", job_id)
-    assert sequences(gateway.heard("a=")) == [2]
+    assert sequences(gateway.received("a=")) == [2]
 
 
-def test_two_at_once(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
-    """Should two tell the same job at once, who asks meanwhile lacks nothing in the end."""
-    bench.join("a=", job_id)
-    asked = bench.ask("b=", job_id)
+def test_concurrent_push(bench: Bench, gateway: Gateway, job_id: str, calls: Calls) -> None:
+    """If two functions send for the same job, a new subscriber misses nothing."""
+    bench.subscribe("a=", job_id)
+    requested = bench.request("b=", job_id)
 
-    def another(_: Any) -> None:  # it has read the subscribers before `b=` asked, and tells `a=` of event 2
+    def another(_: Any) -> None:  # it has read the subscribers before `b=` requested, and tells `a=` of event 2
         bench.log(job_id)
         bench.subscriptions.save_offset(job_id, 2, was=1)
 
     calls.on("dynamodb", "PutItem", another, when=lambda call: call.params["Item"].get("entity") == "subscribers")
-    assert push(asked) == [number(asked)]
-    assert push(asked) == []
-    assert sequences(gateway.heard("b="))[-2:] == [1, 2]
+    assert push(requested) == [number(requested)]
+    assert push(requested) == []
+    assert sequences(gateway.received("b="))[-2:] == [1, 2]
     push(bench.log(job_id))
-    assert sequences(gateway.heard("b=")) == [3]
+    assert sequences(gateway.received("b=")) == [3]
 
 
 def test_no_records(bench: Bench) -> None:
-    """An empty batch is none."""
+    """An empty batch is handled."""
     assert push() == []

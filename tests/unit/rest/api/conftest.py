@@ -1,3 +1,5 @@
+"""The API with empty tables."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,7 +18,7 @@ Api = Callable[..., Answer]
 def deployed(
     environment: dict[str, str], jobs_table: str, deliveries_table: str, bucket: str, secrets_key: str
 ) -> Dependencies:
-    """The API with the tables that it stands on, empty."""
+    """The dependencies of the API, with empty tables."""
     return dependencies
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core import events, ids
 from core.dependencies import Dependencies
-from core.webhooks.deliveries.store import Attempt, Delivery, delivery_id, draft, is_delivery_id
+from core.webhooks.deliveries.model import Attempt, Delivery, delivery_id, draft, is_delivery_id
 from tests.unit.http_calls import Answer, problem
 
 Api = Callable[..., Answer]
@@ -30,7 +30,7 @@ def webhook_id(api: Api) -> str:
 def made(
     deployed: Dependencies, endpoint_id: str, *, owner: str = "ana", ago: float = 0, **facts: Any
 ) -> Delivery:
-    """A delivery that was written so many seconds ago."""
+    """A delivery that was created so many seconds ago."""
     drafted = draft(
         event_id=ids.new("evt"),
         endpoint_id=endpoint_id,
@@ -44,7 +44,7 @@ def made(
 def attempted(
     deployed: Dependencies, delivery: Delivery, *, wait: int | None = None, manual: bool = False, **outcome: Any
 ) -> Delivery:
-    """One attempt at it has been made, with this outcome."""
+    """The delivery after one attempt with this outcome."""
     store = deployed.deliveries
     claimed = store.claim(delivery.delivery_id, attempts=delivery.attempts, manual=manual)
     assert claimed is not None
@@ -75,7 +75,7 @@ REFUSAL: dict[str, Any] = {
 
 
 def test_pending(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A new delivery shows its event, the very text that is sent, and that its first attempt is due."""
+    """A new delivery shows its event, its payload and the time of its first attempt."""
     delivery = made(deployed, webhook_id, job_id="job_1", sequence=3)
     answer = api("GET", f"/deliveries/{delivery.delivery_id}")
     assert answer.status == 200
@@ -99,7 +99,7 @@ def test_pending(api: Api, deployed: Dependencies, webhook_id: str) -> None:
 
 
 def test_attempts(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Every attempt is shown, oldest first, with what was sent and what came back."""
+    """All attempts are shown, oldest first, with request and response."""
     delivery = attempted(deployed, made(deployed, webhook_id), wait=300, **REFUSAL)
     delivery = attempted(deployed, delivery, error="timeout", message="Too slow.", wait=300)
     shown = api("GET", f"/deliveries/{delivery.delivery_id}").json
@@ -125,17 +125,18 @@ def test_attempts(api: Api, deployed: Dependencies, webhook_id: str) -> None:
 
 
 def test_ended(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """What has ended has no next attempt."""
+    """A delivery that has ended has no next attempt."""
     delivery = attempted(deployed, made(deployed, webhook_id), status=204)
     shown = api("GET", f"/deliveries/{delivery.delivery_id}").json
     assert (shown["status"], shown["next_attempt_at"]) == ("delivered", None)
 
 
 def test_internals(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Where it stands in line, and who holds it, is not shown."""
+    """Internal fields, such as leases and index entries, are not shown."""
     delivery = made(deployed, webhook_id, follows=UNKNOWN)
     shown = api("GET", f"/deliveries/{delivery.delivery_id}").json
-    assert not {"owner", "lease_until", "due", "queued_at", "follows", "tries", "wakes", "gsi2pk"} & set(shown)
+    internal = {"owner", "lease_until", "due", "queued_at", "follows", "tries", "queue_retries", "gsi2pk"}
+    assert not internal & set(shown)
 
 
 # ── an endpoint's ────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,8 +148,8 @@ def listed(api: Api, webhook_id: str, **query: str) -> list[str]:
     return [shown["delivery_id"] for shown in answer.json["deliveries"]]
 
 
-def test_line(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A line of the list is the delivery without its payload, and of its attempts the last without its body."""
+def test_summary(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """A list shows deliveries without payload, and only the last attempt, without body."""
     delivery = attempted(deployed, made(deployed, webhook_id), wait=300, **REFUSAL)
     whole = api("GET", f"/deliveries/{delivery.delivery_id}").json
     (line,) = api("GET", f"/webhooks/{webhook_id}/deliveries").json["deliveries"]
@@ -159,7 +160,7 @@ def test_line(api: Api, deployed: Dependencies, webhook_id: str) -> None:
 
 
 def test_order_and_pages(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Deliveries are listed newest first, page by page, and only the endpoint's own."""
+    """Only the endpoint's deliveries are listed, newest first, page by page."""
     wanted = [made(deployed, webhook_id, ago=ago).delivery_id for ago in range(5)]
     made(deployed, "default", url="https://example.com/job")
     path, seen = f"/webhooks/{webhook_id}/deliveries", []
@@ -173,7 +174,7 @@ def test_order_and_pages(api: Api, deployed: Dependencies, webhook_id: str) -> N
 
 
 def test_default(api: Api, deployed: Dependencies) -> None:
-    """What was sent to jobs' own URLs is listed under the default endpoint, once there is one."""
+    """Deliveries to jobs' own URLs are listed under the default endpoint, if it exists."""
     delivery = made(deployed, "default", url="https://example.com/job")
     problem(api("GET", "/webhooks/default/deliveries"), 404, "not_found")
     api("POST", "/webhooks/default/rotate-secret")
@@ -181,7 +182,7 @@ def test_default(api: Api, deployed: Dependencies) -> None:
 
 
 def test_filters(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A list can be narrowed by status, event and time, and by all of them."""
+    """A list can be filtered by status, event and time, also in combination."""
     old = attempted(deployed, made(deployed, webhook_id, ago=7200), status=204).delivery_id
     failed = attempted(
         deployed, made(deployed, webhook_id, ago=60, event="document.failed"), **REFUSAL
@@ -200,7 +201,7 @@ def test_filters(api: Api, deployed: Dependencies, webhook_id: str) -> None:
 
 
 def test_any_offset_of_since(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """The time is the same in any offset, and what was made at that very moment is listed."""
+    """`since` can have any offset, and is inclusive."""
     delivery = made(deployed, webhook_id)
     moment = datetime.fromisoformat(delivery.created_at)
     for text in (moment.isoformat(), delivery.created_at, moment.isoformat().replace("+00:00", "-00:00")):
@@ -210,7 +211,7 @@ def test_any_offset_of_since(api: Api, deployed: Dependencies, webhook_id: str) 
 
 
 def test_cursor_before_since(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A page that begins where the wanted time has ended is empty, and the last."""
+    """A page whose cursor is before `since` is empty and the last."""
     made(deployed, webhook_id, ago=2)
     made(deployed, webhook_id, ago=1)
     cursor = api("GET", f"/webhooks/{webhook_id}/deliveries", query={"limit": "1"}).json["cursor"]
@@ -244,8 +245,8 @@ def packed(text: str) -> str:
         ({"cursor": packed(f"2026-11-29T08:00:00.000Z#{UNKNOWN}\n")}, "cursor"),
     ],
 )
-def test_wrong_questions(api: Api, webhook_id: str, query: dict[str, str], field: str) -> None:
-    """A question that cannot be answered is a 422 that names the parameter."""
+def test_invalid_parameters(api: Api, webhook_id: str, query: dict[str, str], field: str) -> None:
+    """An invalid parameter is a 422 with its name."""
     answer = api("GET", f"/webhooks/{webhook_id}/deliveries", query=query)
     assert problem(answer, 422, "invalid_request")["field"] == field
 
@@ -256,7 +257,7 @@ def test_wrong_questions(api: Api, webhook_id: str, query: dict[str, str], field
 def test_redeliver(
     api: Api, deployed: Dependencies, webhook_id: str, messages: Callable[[str], list[Any]]
 ) -> None:
-    """202 says where the delivery is; the sender is asked for the attempt after the last, by hand."""
+    """The 202 has the location of the delivery, and the next attempt is queued as a manual one."""
     delivery = attempted(deployed, made(deployed, webhook_id), **REFUSAL)
     answer = api("POST", f"/deliveries/{delivery.delivery_id}/redeliver")
     assert (answer.status, answer.headers["location"]) == (202, f"../{delivery.delivery_id}")
@@ -275,7 +276,7 @@ def test_redeliver(
 
 
 def test_redeliver_to_a_job(api: Api, deployed: Dependencies, messages: Callable[[str], list[Any]]) -> None:
-    """What goes to a job's own URL can be sent again, as long as there is a secret to sign with."""
+    """A delivery to a job's own URL can be redelivered while the default endpoint exists."""
     delivery = made(deployed, "default", url="https://example.com/job")
     path = f"/deliveries/{delivery.delivery_id}/redeliver"
     problem(api("POST", path), 409, "conflict")
@@ -288,7 +289,7 @@ def test_redeliver_to_a_job(api: Api, deployed: Dependencies, messages: Callable
 def test_redeliver_when_disabled(
     api: Api, deployed: Dependencies, webhook_id: str, messages: Callable[[str], list[Any]]
 ) -> None:
-    """A disabled endpoint gets what is asked for by hand; a deleted one does not."""
+    """A redelivery to a disabled endpoint is accepted, to a deleted one refused."""
     delivery = made(deployed, webhook_id, status="discarded")
     api("PATCH", f"/webhooks/{webhook_id}", {"enabled": False})
     assert api("POST", f"/deliveries/{delivery.delivery_id}/redeliver").status == 202
@@ -298,10 +299,10 @@ def test_redeliver_when_disabled(
     assert len(messages("WEBHOOKS_QUEUE_URL")) == 1
 
 
-def test_redeliver_in_the_middle(
+def test_redeliver_during_an_attempt(
     api: Api, deployed: Dependencies, webhook_id: str, messages: Callable[[str], list[Any]]
 ) -> None:
-    """While an attempt is being made another is refused: the sender would take it for the same one."""
+    """During an attempt a redelivery is refused, because both would have the same number."""
     delivery = made(deployed, webhook_id)
     deployed.deliveries.claim(delivery.delivery_id, attempts=0)
     problem(api("POST", f"/deliveries/{delivery.delivery_id}/redeliver"), 409, "conflict")
@@ -312,7 +313,7 @@ def test_redeliver_in_the_middle(
 
 
 @pytest.mark.parametrize(("method", "rest"), [("GET", ""), ("POST", "/redeliver")])
-def test_somebody_elses(
+def test_not_found(
     api: Api,
     deployed: Dependencies,
     webhook_id: str,
@@ -320,7 +321,7 @@ def test_somebody_elses(
     method: str,
     rest: str,
 ) -> None:
-    """Another owner's delivery, one that has expired, and one that never was, are the same 404."""
+    """Another owner's, an expired and an unknown delivery are the same 404."""
     delivery = made(deployed, webhook_id)
     expired = made(deployed, webhook_id, ago=31 * DAY)
     foreign = api(method, f"/deliveries/{delivery.delivery_id}{rest}", owner="ben")
@@ -331,8 +332,8 @@ def test_somebody_elses(
     assert messages("WEBHOOKS_QUEUE_URL") == []
 
 
-def test_somebody_elses_list(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A cursor is a place in one's own list, so somebody else's opens nothing."""
+def test_cursor_of_another_owner(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """A cursor of another owner gives access to nothing."""
     made(deployed, webhook_id, ago=1)
     made(deployed, webhook_id)
     cursor = api("GET", f"/webhooks/{webhook_id}/deliveries", query={"limit": "1"}).json["cursor"]
@@ -358,17 +359,17 @@ def test_scopes(
     path: str,
     scope: str,
 ) -> None:
-    """Looking needs the scope to read, sending again the one to write."""
+    """GET needs `webhooks:read`, redeliver needs `webhooks:write`."""
     delivery = made(deployed, webhook_id)
     others = {"jobs:read", "jobs:write", "search", "webhooks:read", "webhooks:write"} - {scope}
-    place = path.format(webhook_id=webhook_id, delivery_id=delivery.delivery_id)
-    assert scope in problem(api(method, place, scopes=" ".join(others)), 403, "forbidden")["detail"]
+    target = path.format(webhook_id=webhook_id, delivery_id=delivery.delivery_id)
+    assert scope in problem(api(method, target, scopes=" ".join(others)), 403, "forbidden")["detail"]
     assert messages("WEBHOOKS_QUEUE_URL") == []
 
 
 @given(st.sampled_from(["wh", None]), st.text(max_size=3))
 def test_forms_of_ids(prefix: str | None, noise: str) -> None:
-    """What `delivery_id` makes is known as an id, and nothing that is longer."""
+    """Ids from `delivery_id` are valid, longer texts are not."""
     made = delivery_id(ids.new("evt"), ids.new(prefix) if prefix else "default")
     assert is_delivery_id(made)
     assert is_delivery_id(made + noise) == is_delivery_id(noise + made) == (not noise)

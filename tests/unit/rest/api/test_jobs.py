@@ -1,3 +1,5 @@
+"""Routes under /jobs (rest.api.jobs)."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,12 +20,12 @@ TEXT = {"kind": "document", "input": {"text": "x"}}
 
 @pytest.fixture
 def job_ids(api: Api) -> list[str]:
-    """Three jobs of one owner, newest first."""
+    """Three jobs of an owner, newest first."""
     return sorted((api("POST", "/jobs", TEXT).json["job_id"] for _ in range(3)), reverse=True)
 
 
-def test_whole(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
-    """The whole job is shown with links under the root that the caller used, and no cache keeps it."""
+def test_get(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
+    """The job has links below the caller's root, and is not cached."""
     deployed.jobs.apply(job_ids[0], begin(DOCUMENT, stage="validate", lease="x"))
     answer = api("GET", f"/jobs/{job_ids[0]}", headers={"Host": "jobs.example.org"})
     snapshot = deployed.jobs.snapshot(job_ids[0], owner="ana")
@@ -40,7 +42,7 @@ def test_whole(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
 
 
 def test_failed(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
-    """A job that failed says why: a stable code, words and the stage."""
+    """A failed job has a code, a message and the stage."""
     deployed.jobs.apply(job_ids[0], fail(code="no_text", message="Nothing.", stage="validate"))
     shown = api("GET", f"/jobs/{job_ids[0]}").json
     assert shown["error"] == {"code": "no_text", "message": "Nothing.", "stage": "validate"}
@@ -48,10 +50,10 @@ def test_failed(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
 
 
 def test_expected_completion(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
-    """Once some jobs of the kind have completed, a job says when it will, but in the 202, which reads nothing."""
+    """A job has an estimate once jobs of the kind have completed, except in the 202."""
     for _ in range(5):
         ended = job(status="completed", finished_at=events.timestamp(NOW + 600))
-        deployed.jobs.record_duration(ended)
+        deployed.jobs.durations.record(ended)
     accepted = api("POST", "/jobs", TEXT).json
     shown = api("GET", f"/jobs/{accepted['job_id']}").json
     created, expected = (datetime.fromisoformat(shown[at]) for at in ("created_at", "expected_completion"))
@@ -60,7 +62,7 @@ def test_expected_completion(api: Api, deployed: Dependencies, job_ids: list[str
 
 
 def test_pages(api: Api, job_ids: list[str]) -> None:
-    """Jobs are listed newest first; the cursor leads to the rest, and is null at the end."""
+    """Jobs are listed newest first. The cursor leads to the next page, and is null on the last."""
     first = api("GET", "/jobs", query={"limit": "2"}).json
     rest = api("GET", "/jobs", query={"limit": "2", "cursor": first["cursor"]}).json
     assert [shown["job_id"] for shown in first["jobs"] + rest["jobs"]] == job_ids
@@ -69,7 +71,7 @@ def test_pages(api: Api, job_ids: list[str]) -> None:
 
 
 def test_filters(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
-    """A list can be narrowed by status and kind."""
+    """A list can be limited by status and kind."""
     deployed.jobs.apply(job_ids[1], cancel)
 
     def found(**query: str) -> list[str]:
@@ -92,13 +94,13 @@ def test_filters(api: Api, deployed: Dependencies, job_ids: list[str]) -> None:
         ({"cursor": "job_01JDXQ3V8N2M4K6H8G0F2E4D6C#"}, "cursor"),
     ],
 )
-def test_wrong_questions(api: Api, query: dict[str, str], field: str) -> None:
-    """A question that cannot be answered is a 422 that names the parameter."""
+def test_invalid_parameters(api: Api, query: dict[str, str], field: str) -> None:
+    """An invalid parameter is a 422 that names it."""
     assert problem(api("GET", "/jobs", query=query), 422, "invalid_request")["field"] == field
 
 
-def test_a_cursor_of_somebody_else(api: Api, job_ids: list[str]) -> None:
-    """A cursor is a place in one's own list, so somebody else's opens nothing."""
+def test_cursor_of_other_owner(api: Api, job_ids: list[str]) -> None:
+    """A cursor only determines a position in the caller's own list."""
     assert api("GET", "/jobs", query={"cursor": job_ids[0]}, owner="ben").json["jobs"] == []
 
 
@@ -106,18 +108,18 @@ def test_a_cursor_of_somebody_else(api: Api, job_ids: list[str]) -> None:
     "job_id", ["x", "job_1", "evt_01JDXQ3V8N2M4K6H8G0F2E4D6C", "job_01JDXQ3V8N2M4K6H8G0F2E4D6C"]
 )
 @pytest.mark.parametrize(("method", "action"), [("GET", ""), ("POST", "/cancel"), ("POST", "/retry")])
-def test_no_such_job(api: Api, method: str, action: str, job_id: str) -> None:
-    """An id that is malformed or unknown is a 404."""
+def test_unknown_job(api: Api, method: str, action: str, job_id: str) -> None:
+    """A malformed or unknown id is a 404."""
     problem(api(method, f"/jobs/{job_id}{action}"), 404, "not_found")
 
 
 def test_scopes(api: Api, job_ids: list[str]) -> None:
-    """Looking at jobs needs the scope to read."""
+    """Reading jobs needs the scope to read."""
     for path in ("/jobs", f"/jobs/{job_ids[0]}"):
         problem(api("GET", path, scopes="jobs:write search"), 403, "forbidden")
 
 
 def test_health(api: Api) -> None:
-    """Anybody may ask whether the API is there."""
+    """/health needs no key."""
     answer = api("GET", "/health", owner=None)
     assert (answer.status, answer.json) == (200, {"status": "ok"})

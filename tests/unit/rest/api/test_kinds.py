@@ -1,4 +1,4 @@
-"""The API over a registry of several kinds, and over jobs of a kind that is registered no more."""
+"""The API with several kinds, and with jobs of a kind that was removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_INPUT_BYTES = 32 * 1024
 
 
 class Song(BaseModel):
-    """Verses to be sung."""
+    """Verses to sing."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,7 +65,7 @@ SONG = echo_kind(
 
 @pytest.fixture
 def registry(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Kind]]:
-    """Two kinds of this project, and two more."""
+    """Two kinds of this project and two more."""
     for kind in (echo_kind(), SONG):
         monkeypatch.setitem(KINDS, kind.name, kind)
     document.cache_clear()
@@ -74,8 +74,8 @@ def registry(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture
-def sung(registry: dict[str, Kind], api: Api) -> Api:
-    """The API of that registry."""
+def songs(registry: dict[str, Kind], api: Api) -> Api:
+    """The API with this registry."""
     return api
 
 
@@ -126,63 +126,63 @@ def sung(registry: dict[str, Kind], api: Api) -> Api:
     ],
     ids=repr,
 )
-def test_what_is_wrong_is_named(sung: Api, deployed: Dependencies, body: Any, field: str) -> None:
-    """A field is named as the caller wrote it, whichever kind it is of, and nothing is written."""
-    refused = problem(sung("POST", "/jobs", body), 422, "invalid_request")
+def test_invalid_fields(songs: Api, deployed: Dependencies, body: Any, field: str) -> None:
+    """The error names the field as the caller wrote it, for every kind, and nothing is written."""
+    refused = problem(songs("POST", "/jobs", body), 422, "invalid_request")
     assert refused["field"] == field
-    assert deployed.jobs.page("ana") == ([], None)
+    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
 @pytest.mark.parametrize("body", [[ECHO], [ECHO, ECHO]], ids=["one", "two"])
-def test_a_list_is_no_job(sung: Api, deployed: Dependencies, body: Any) -> None:
-    """Jobs are submitted one by one: of a list, the first is not taken for all."""
-    assert sung("POST", "/jobs", body).status == 422
-    assert deployed.jobs.page("ana") == ([], None)
+def test_list_of_jobs(songs: Api, deployed: Dependencies, body: Any) -> None:
+    """A list of jobs is refused."""
+    assert songs("POST", "/jobs", body).status == 422
+    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
 @pytest.mark.parametrize("number", ["NaN", "1e999", "-1e999", '"inf"'])
-def test_a_number_that_is_none(sung: Api, deployed: Dependencies, number: str) -> None:
-    """A number that JSON does not know is the caller's mistake, in any field of any kind."""
+def test_invalid_numbers(songs: Api, deployed: Dependencies, number: str) -> None:
+    """Numbers that JSON does not have are a 422, in any field of any kind."""
     body = f'{{"kind": "song", "input": {{"verses": ["la"], "pitch": {number}}}}}'
-    refused = problem(sung("POST", "/jobs", body), 422, "invalid_request")
+    refused = problem(songs("POST", "/jobs", body), 422, "invalid_request")
     assert refused["field"].startswith("input")
-    assert deployed.jobs.page("ana") == ([], None)
+    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
 @pytest.mark.parametrize("kind", [{}, {"kind": "nothing"}, {"kind": 7}, {"kind": None}], ids=repr)
-def test_an_unknown_kind(sung: Api, kind: dict[str, Any]) -> None:
-    """Whoever names no kind that there is learns of all that can be submitted."""
-    refused = problem(sung("POST", "/jobs", {"input": {}} | kind), 422, "invalid_request")
+def test_unknown_kind(songs: Api, kind: dict[str, Any]) -> None:
+    """The error for an unknown kind lists the kinds."""
+    refused = problem(songs("POST", "/jobs", {"input": {}} | kind), 422, "invalid_request")
     assert refused["detail"] == "kind: choose from document, echo, song"
 
 
 @pytest.mark.parametrize(
     ("body", "field"), [({"kind": "x"}, "kind"), ({"kind": "echo", "input": {"text": 1}}, "input.text")]
 )
-def test_a_slash_at_the_end(sung: Api, body: Any, field: str) -> None:
-    """A path with a slash at its end is the same route, and says the same of what is wrong."""
-    refused = problem(sung("POST", "/jobs/", body), 422, "invalid_request")
-    assert refused == problem(sung("POST", "/jobs", body), 422, "invalid_request")
+def test_trailing_slash(songs: Api, body: Any, field: str) -> None:
+    """A path with a trailing slash is the same route, with the same errors."""
+    refused = problem(songs("POST", "/jobs/", body), 422, "invalid_request")
+    assert refused == problem(songs("POST", "/jobs", body), 422, "invalid_request")
     assert refused["field"] == field
 
 
-def test_a_job_of_any_kind(sung: Api, deployed: Dependencies, blobs: Blobs) -> None:
-    """A job is written as its kind prepares it, is about what its kind says, and tells what that announces."""
+def test_submit(songs: Api, deployed: Dependencies, blobs: Blobs) -> None:
+    """A job of any kind has the input, subject and first event that its kind defines."""
     for name, given, subject, told in (
         ("echo", {"text": "hello", "times": 2}, {}, {"times": 2}),
         ("song", {"verses": ["la", "lo"]}, {"title": "la"}, {}),
     ):
-        answer = sung("POST", "/jobs", {"kind": name, "input": given})
+        answer = songs("POST", "/jobs", {"kind": name, "input": given})
         assert answer.status == 202, answer
         shown, made = answer.json, deployed.jobs.get(answer.json["job_id"])
         assert (made.kind, made.status, made.subject) == (name, "queued", subject)
         assert (shown["kind"], shown["status"]) == (name, "queued")
         assert subject.items() <= shown.items()
-        (first,) = deployed.jobs.events(made.job_id)
+        (first,) = deployed.jobs.log.read(made.job_id)
         assert first.name == f"{name}.requested"
         assert {key: first.payload[key] for key in first.payload if key in ("times", "text", "verses")} == told
-        assert sung("GET", f"/jobs/{made.job_id}").json["kind"] == name
-    assert deployed.jobs.page("ana", wanted=lambda job: job.kind == "echo")[0][0].input == {
+        assert songs("GET", f"/jobs/{made.job_id}").json["kind"] == name
+    assert deployed.jobs.listing.page("ana", wanted=lambda job: job.kind == "echo")[0][0].input == {
         "text": "hello",
         "times": 2,
     }
@@ -190,19 +190,21 @@ def test_a_job_of_any_kind(sung: Api, deployed: Dependencies, blobs: Blobs) -> N
     assert blobs.get(text) == b"la lo"
 
 
-def test_a_hook_that_refuses(sung: Api, deployed: Dependencies) -> None:
-    """What a kind's own preparation finds wrong is answered as any other mistake."""
-    refused = problem(sung("POST", "/jobs", {"kind": "song", "input": {"verses": ["lo"]}}), 422, "invalid_request")
+def test_error_in_prepare(songs: Api, deployed: Dependencies) -> None:
+    """An error in the kind's hook is returned as any other."""
+    refused = problem(
+        songs("POST", "/jobs", {"kind": "song", "input": {"verses": ["lo"]}}), 422, "invalid_request"
+    )
     assert (refused["field"], refused["detail"]) == ("input.verses", "Without la there is no song.")
     large = {"kind": "song", "input": {"verses": ["la", "x" * 100]}}
-    assert problem(sung("POST", "/jobs", large), 413, "payload_too_large")["field"] == "input.verses"
-    assert deployed.jobs.page("ana") == ([], None)
+    assert problem(songs("POST", "/jobs", large), 413, "payload_too_large")["field"] == "input.verses"
+    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("song", 300), ("echo", 240 * 60), ("document", 240 * 60)])
-def test_deadlines(sung: Api, deployed: Dependencies, registry: dict[str, Kind], name: str, seconds: int) -> None:
-    """A kind may have a deadline of its own; the others have the configured one."""
-    answer = sung("POST", "/jobs", {"kind": name, "input": dict(registry[name].example)})
+def test_deadlines(songs: Api, deployed: Dependencies, registry: dict[str, Kind], name: str, seconds: int) -> None:
+    """A kind can have its own deadline; others have the configured one."""
+    answer = songs("POST", "/jobs", {"kind": name, "input": dict(registry[name].example)})
     made = deployed.jobs.get(answer.json["job_id"])
     created, deadline = (datetime.fromisoformat(at) for at in (made.created_at, made.deadline))
     assert (deadline - created).total_seconds() == seconds
@@ -210,40 +212,40 @@ def test_deadlines(sung: Api, deployed: Dependencies, registry: dict[str, Kind],
 
 @pytest.mark.parametrize("letter", ["x", "ñ"])
 @pytest.mark.parametrize("excess", [0, 1])
-def test_the_limit_of_a_stored_input(sung: Api, deployed: Dependencies, letter: str, excess: int) -> None:
-    """What goes into the row is limited, counted as JSON to the byte; of more, an upload is made."""
+def test_limit_of_input(songs: Api, deployed: Dependencies, letter: str, excess: int) -> None:
+    """The stored input is limited to 32 KiB of JSON."""
     room = MAX_INPUT_BYTES - len(events.encode({"text": "", "times": 1})) + excess
     count, rest = divmod(room, len(events.encode({letter: 0})) - len(events.encode({"": 0})))
     body = {"kind": "echo", "input": {"text": letter * count + "x" * rest}}
-    answer = sung("POST", "/jobs", body)
+    answer = songs("POST", "/jobs", body)
     if not excess:
         made = deployed.jobs.get(answer.json["job_id"])
         assert len(events.encode(made.input)) == MAX_INPUT_BYTES
         return
     refused = problem(answer, 413, "payload_too_large")
     assert (refused["field"], "POST /uploads" in refused["detail"]) == ("input", True)
-    assert deployed.jobs.page("ana") == ([], None)
+    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
-def test_idempotency_tells_kinds_apart(sung: Api) -> None:
-    """One key for the same input of two kinds is two requests."""
+def test_idempotency_of_kinds(songs: Api) -> None:
+    """A key with the same input of another kind is another request."""
     headers = {"Idempotency-Key": "k"}
-    assert sung("POST", "/jobs", ECHO, headers=headers).status == 202
-    again = sung("POST", "/jobs", ECHO, headers=headers)
+    assert songs("POST", "/jobs", ECHO, headers=headers).status == 202
+    again = songs("POST", "/jobs", ECHO, headers=headers)
     assert (again.status, again.headers["idempotent-replayed"]) == (202, "true")
     other = {"kind": "document", "input": {"text": "hello"}}
-    refused = problem(sung("POST", "/jobs", other, headers=headers), 422, "invalid_request")
+    refused = problem(songs("POST", "/jobs", other, headers=headers), 422, "invalid_request")
     assert refused["field"] == "Idempotency-Key"
 
 
-def test_retry(sung: Api, deployed: Dependencies) -> None:
-    """A retried job is of the same kind, input and subject, and begins with that kind's first event."""
-    first = sung("POST", "/jobs", {"kind": "song", "input": {"verses": ["la"]}}).json
+def test_retry(songs: Api, deployed: Dependencies) -> None:
+    """A retried job has the same kind, input and subject, and begins with the kind's first event."""
+    first = songs("POST", "/jobs", {"kind": "song", "input": {"verses": ["la"]}}).json
     deployed.jobs.apply(first["job_id"], fail(code="x", message="y"))
-    again = sung("POST", f"/jobs/{first['job_id']}/retry")
+    again = songs("POST", f"/jobs/{first['job_id']}/retry")
     assert (again.status, again.json["kind"], again.json["title"]) == (202, "song", "la")
     assert again.json["retry_of"] == first["job_id"]
-    assert [event.name for event in deployed.jobs.events(again.json["job_id"])] == ["song.requested"]
+    assert [event.name for event in deployed.jobs.log.read(again.json["job_id"])] == ["song.requested"]
     made = deployed.jobs.get(again.json["job_id"])
     created, deadline = (datetime.fromisoformat(at) for at in (made.created_at, made.deadline))
     assert deadline - created == timedelta(minutes=5)
@@ -252,30 +254,30 @@ def test_retry(sung: Api, deployed: Dependencies) -> None:
 # ── what else follows ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lists_by_kind(sung: Api) -> None:
-    """A list can be narrowed to any kind, those that nobody submits too; of another one learns which there are."""
-    made = sung("POST", "/jobs", ECHO).json["job_id"]
-    sung("POST", "/jobs", {"kind": "document", "input": {"text": "x"}})
-    assert [shown["job_id"] for shown in sung("GET", "/jobs", query={"kind": "echo"}).json["jobs"]] == [made]
-    assert sung("GET", "/jobs", query={"kind": "replay"}).json["jobs"] == []
-    refused = problem(sung("GET", "/jobs", query={"kind": "nothing"}), 422, "invalid_request")
+def test_list_by_kind(songs: Api) -> None:
+    """A list can be limited to any kind. The error for an unknown one lists the kinds."""
+    made = songs("POST", "/jobs", ECHO).json["job_id"]
+    songs("POST", "/jobs", {"kind": "document", "input": {"text": "x"}})
+    assert [shown["job_id"] for shown in songs("GET", "/jobs", query={"kind": "echo"}).json["jobs"]] == [made]
+    assert songs("GET", "/jobs", query={"kind": "replay"}).json["jobs"] == []
+    refused = problem(songs("GET", "/jobs", query={"kind": "nothing"}), 422, "invalid_request")
     assert refused == refused | {"field": "kind", "detail": "kind: choose from document, replay, echo, song"}
 
 
-def test_patterns(sung: Api) -> None:
-    """An endpoint may ask for the events of any kind that there is, and the first that is none is named."""
+def test_patterns(songs: Api) -> None:
+    """An endpoint can subscribe to events of any kind. The error names the first unknown one."""
     hook = {"url": "https://example.com/hook"}
     wanted = ["echo.*", "song.said", "*.said", "*.completed", "*.said"]
-    made = sung("POST", "/webhooks", hook | {"events": wanted})
+    made = songs("POST", "/webhooks", hook | {"events": wanted})
     assert (made.status, made.json["events"]) == (201, ["echo.*", "song.said", "*.said", "*.completed"])
     for method, path in (("POST", "/webhooks"), ("PATCH", f"/webhooks/{made.json['webhook_id']}")):
-        refused = sung(method, path, (hook if method == "POST" else {}) | {"events": ["echo.*", "opera.*"]})
+        refused = songs(method, path, (hook if method == "POST" else {}) | {"events": ["echo.*", "opera.*"]})
         assert problem(refused, 422, "invalid_request")["field"] == "events.1"
 
 
-def test_openapi(sung: Api) -> None:
-    """The body of POST /jobs is one of the kinds' models, told apart by `kind`, each with its kind's words."""
-    described = sung("GET", "/openapi.json", owner=None).json
+def test_openapi(songs: Api) -> None:
+    """The body of POST /jobs is a union of the kinds' models with the discriminator `kind`."""
+    described = songs("GET", "/openapi.json", owner=None).json
     schema = described["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert [each["$ref"].rpartition("/")[2] for each in schema["oneOf"]] == ["DocumentJob", "EchoJob", "SongJob"]
     models = described["components"]["schemas"]
@@ -287,21 +289,21 @@ def test_openapi(sung: Api) -> None:
     assert models["SongJob"]["properties"]["input"]["$ref"].endswith("/Song")
 
 
-def test_models_of_one_name(sung: Api, registry: dict[str, Kind]) -> None:
-    """Kinds that call their models alike, or like one of this project's, each keep their own in OpenAPI."""
+def test_models_with_the_same_name(songs: Api, registry: dict[str, Kind]) -> None:
+    """Kinds whose models have the same names keep their own in OpenAPI."""
     fields = {name: create_model("JobView", **{name: (int, 0)}) for name in ("echo", "song")}
     for name, model in fields.items():
         events = {"requested": EchoRequested, "said": model}
         registry[name] = replace(registry[name], result=model, events=events)
-    shown = sung("GET", "/openapi.json", owner=None).json["components"]["schemas"]
+    shown = songs("GET", "/openapi.json", owner=None).json["components"]["schemas"]
     assert set(shown["echo.said"]["properties"]) == {"echo"}
     assert set(shown["song.said"]["properties"]) == {"song"}
     assert {"job_id", "links"} <= set(shown["JobView"]["properties"])
 
 
-def test_a_result_that_is_elsewhere(sung: Api, deployed: Dependencies, blobs: Blobs) -> None:
-    """A large result is not in the answer, but a link is that reads it without a key."""
-    made = sung("POST", "/jobs", ECHO).json["job_id"]
+def test_large_result(songs: Api, deployed: Dependencies, blobs: Blobs) -> None:
+    """A large result is not in the response. A link reads it without a key."""
+    made = songs("POST", "/jobs", ECHO).json["job_id"]
     blobs.put(f"results/ana/{made}/result.json", b"{}")
 
     def done(subject: Any, now: str) -> Any:
@@ -312,7 +314,7 @@ def test_a_result_that_is_elsewhere(sung: Api, deployed: Dependencies, blobs: Bl
         return complete(echo_kind(), lease="x", result={}, result_key=key)(held.job, now)
 
     deployed.jobs.apply(made, done)
-    shown = sung("GET", f"/jobs/{made}").json
+    shown = songs("GET", f"/jobs/{made}").json
     assert (shown["status"], shown["result"], shown["result_truncated"]) == ("completed", None, True)
     assert f"results/ana/{made}/result.json?" in shown["links"]["result"]
     assert "X-Amz-Expires=3600" in shown["links"]["result"]
@@ -323,8 +325,8 @@ def test_a_result_that_is_elsewhere(sung: Api, deployed: Dependencies, blobs: Bl
 
 
 @pytest.fixture
-def gone(deployed: Dependencies) -> str:
-    """A queued job of a kind that there was."""
+def removed(deployed: Dependencies) -> str:
+    """A queued job of a kind that was removed."""
     opera = echo_kind(
         name="opera", subject="text", events={"requested": EchoRequested, "sung": EchoInput}, result=EchoInput
     )
@@ -335,36 +337,36 @@ def status_of(job_id: str, name: str = "status", **options: Any) -> Answer:
     return call(long_poll.handler, "GET", f"/jobs/{job_id}/{name}", **options)
 
 
-def test_it_is_shown(api: Api, gone: str) -> None:
-    """A job whose kind is gone is listed and shown as any other, with what it is about."""
+def test_removed_kind_is_shown(api: Api, removed: str) -> None:
+    """A job of a removed kind is listed and shown with its subject."""
     (listed,) = api("GET", "/jobs").json["jobs"]
-    whole = api("GET", f"/jobs/{gone}")
+    whole = api("GET", f"/jobs/{removed}")
     for shown in (listed, whole.json):
-        assert (shown["job_id"], shown["kind"], shown["text"]) == (gone, "opera", "aria")
+        assert (shown["job_id"], shown["kind"], shown["text"]) == (removed, "opera", "aria")
     assert whole.status == 200
     problem(api("GET", "/jobs", query={"kind": "opera"}), 422, "invalid_request")
 
 
-def test_it_is_followed(api: Api, gone: str) -> None:
-    """Its status and its log are answered, as JSON and as a stream."""
-    assert (status_of(gone).status, status_of(gone).json["status"]) == (200, "queued")
-    assert [event["event"] for event in status_of(gone, "events").json["events"]] == ["opera.requested"]
-    stream = status_of(gone, "events", headers={"Accept": "text/event-stream"})
+def test_removed_kind_is_followed(api: Api, removed: str) -> None:
+    """Its status and its log are returned, as JSON and as a stream."""
+    assert (status_of(removed).status, status_of(removed).json["status"]) == (200, "queued")
+    assert [event["event"] for event in status_of(removed, "events").json["events"]] == ["opera.requested"]
+    stream = status_of(removed, "events", headers={"Accept": "text/event-stream"})
     assert (stream.status, "event: opera.requested" in stream.body) == (200, True)
 
 
-def test_it_is_canceled(api: Api, gone: str) -> None:
-    """It can be canceled, twice."""
+def test_removed_kind_is_canceled(api: Api, removed: str) -> None:
+    """It can be canceled, also twice."""
     for _ in range(2):
-        answer = api("POST", f"/jobs/{gone}/cancel")
+        answer = api("POST", f"/jobs/{removed}/cancel")
         assert (answer.status, answer.json["status"]) == (200, "canceled")
 
 
-def test_it_is_not_run_again(api: Api, deployed: Dependencies, gone: str) -> None:
-    """It cannot be retried: there is nothing that would run it."""
-    problem(api("POST", f"/jobs/{gone}/retry"), 409, "conflict")
-    deployed.jobs.apply(gone, cancel)
-    refused = problem(api("POST", f"/jobs/{gone}/retry"), 409, "conflict")
+def test_removed_kind_is_not_retried(api: Api, deployed: Dependencies, removed: str) -> None:
+    """It cannot be retried."""
+    problem(api("POST", f"/jobs/{removed}/retry"), 409, "conflict")
+    deployed.jobs.apply(removed, cancel)
+    refused = problem(api("POST", f"/jobs/{removed}/retry"), 409, "conflict")
     assert "opera" in refused["detail"]
     assert isinstance(deployed.jobs, JobStore)
-    assert len(deployed.jobs.page("ana")[0]) == 1
+    assert len(deployed.jobs.listing.page("ana")[0]) == 1

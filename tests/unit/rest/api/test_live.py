@@ -1,3 +1,5 @@
+"""POST /live/tickets (rest.api.live)."""
+
 from __future__ import annotations
 
 import time
@@ -21,8 +23,8 @@ def lifetime(answer: Answer) -> float:
 
 
 @pytest.mark.parametrize("body", [None, {}])
-def test_a_ticket(api: Api, deployed: Dependencies, body: Any) -> None:
-    """A ticket comes with the address that it lets in at, works once, and says until when."""
+def test_ticket(api: Api, deployed: Dependencies, body: Any) -> None:
+    """A ticket has the WebSocket URL and its expiry, and is valid once."""
     answer = api("POST", "/live/tickets", body)
     assert answer.status == 201
     assert set(answer.json) == {"ticket", "url", "expires_at"}
@@ -35,8 +37,8 @@ def test_a_ticket(api: Api, deployed: Dependencies, body: Any) -> None:
         deployed.subscriptions.redeem_ticket(answer.json["ticket"])
 
 
-def test_a_ticket_is_its_owners(api: Api, deployed: Dependencies) -> None:
-    """A ticket lets in whoever has asked for it, and no two are alike."""
+def test_owner_of_ticket(api: Api, deployed: Dependencies) -> None:
+    """A ticket is for the owner of the request, and no two are equal."""
     tickets = {owner: api("POST", "/live/tickets", owner=owner).json["ticket"] for owner in ("ana", "ben")}
     assert len(set(tickets.values())) == 2
     assert {owner: deployed.subscriptions.redeem_ticket(ticket) for owner, ticket in tickets.items()} == {
@@ -45,13 +47,13 @@ def test_a_ticket_is_its_owners(api: Api, deployed: Dependencies) -> None:
     }
 
 
-def test_nobody_keeps_a_ticket(api: Api) -> None:
-    """No cache keeps an answer that lets somebody in."""
+def test_ticket_is_not_cached(api: Api) -> None:
+    """The response is not cached."""
     assert api("POST", "/live/tickets").headers["cache-control"] == "no-store"
 
 
 def test_scope(api: Api) -> None:
-    """Listening is reading, and needs its scope."""
+    """A ticket needs the scope to read."""
     problem(
         api("POST", "/live/tickets", scopes="jobs:write search webhooks:read webhooks:write"), 403, "forbidden"
     )
@@ -59,5 +61,5 @@ def test_scope(api: Api) -> None:
 
 
 def test_only_by_post(api: Api) -> None:
-    """A ticket is made, not looked at."""
+    """Other methods are refused."""
     assert api("GET", "/live/tickets").status in (404, 405)

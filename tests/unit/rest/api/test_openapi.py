@@ -1,3 +1,5 @@
+"""The OpenAPI document (rest.api.openapi)."""
+
 from __future__ import annotations
 
 import re
@@ -64,12 +66,12 @@ def references(value: Any) -> Iterator[str]:
 
 
 def test_routes() -> None:
-    """Every route is described, also those that other functions answer, and no other."""
+    """All routes are described, also those of other functions, and no others."""
     assert {(method, path) for method, path, _ in operations()} == ROUTES
 
 
 def test_form() -> None:
-    """The document is OpenAPI 3.1 as to its outline: a title, a version, and answers for each operation."""
+    """The document is OpenAPI 3.1 with title, version, and responses for each operation."""
     described = document()
     assert described["openapi"].startswith("3.1")
     assert described["info"]["title"] == "Recado"
@@ -83,8 +85,8 @@ def test_form() -> None:
         assert all(answer["description"] for answer in operation["responses"].values())
 
 
-def test_references_lead_somewhere() -> None:
-    """What is referred to is in the document."""
+def test_references() -> None:
+    """All references are resolved."""
     described = document()
     found = set(references(described))
     assert found
@@ -97,14 +99,14 @@ def test_references_lead_somewhere() -> None:
 
 @pytest.mark.parametrize(("method", "path"), sorted(ROUTES))
 def test_path_parameters(method: str, path: str) -> None:
-    """Each parameter of a path is declared, once and as required."""
+    """Each parameter of a path is declared once, as required."""
     operation = document()["paths"][path][method]
     declared = [p["name"] for p in operation.get("parameters", []) if p["in"] == "path" and p["required"]]
     assert declared == re.findall(r"{(\w+)}", path)
 
 
-def test_key() -> None:
-    """Every operation asks for a bearer key, but those whose path has a token instead."""
+def test_security() -> None:
+    """All operations need a key, except those with a token in the path."""
     described = document()
     assert described["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
     assert described["security"] == [{"key": []}]
@@ -112,8 +114,8 @@ def test_key() -> None:
     assert keyless == {"/follow/{token}/events": [], "/follow/{token}/status": []}
 
 
-def test_errors_are_problems() -> None:
-    """A 422, like a missing key or scope, is described as the problem document that it is."""
+def test_errors() -> None:
+    """422, 401 and 403 are described as problem documents."""
     reference = {"$ref": "#/components/schemas/Problem"}
     for _, path, operation in operations():
         problems = {status for status in operation["responses"] if status.startswith("4")}
@@ -149,14 +151,14 @@ def test_errors_are_problems() -> None:
     ],
 )
 def test_success(method: str, path: str, status: str) -> None:
-    """An operation's success is described under the status that it answers."""
+    """The response of success has the operation's status."""
     described = document()["paths"][path][method]["responses"]
     assert [code for code in described if code.startswith("2")] == [status]
 
 
 @pytest.mark.parametrize("root", ["/jobs/{job_id}", "/follow/{token}"])
-def test_what_following_answers(root: str) -> None:
-    """A status may be known already (304); a log is a model, and a stream of it may be over (204)."""
+def test_responses_of_long_polls(root: str) -> None:
+    """A status can be a 304. A log is a model or a stream, which can be a 204."""
     status, log = (document()["paths"][f"{root}/{name}"]["get"]["responses"] for name in ("status", "events"))
     assert {code for code in status if code[0] in "23"} == {"200", "304"}
     assert {code for code in log if code[0] in "23"} == {"200", "204"}
@@ -165,8 +167,8 @@ def test_what_following_answers(root: str) -> None:
         assert schema["$ref"].rpartition("/")[2] == model
 
 
-def test_a_ping_has_two_ends() -> None:
-    """A test of an endpoint answers the delivery, or where it will be, each under its status and model."""
+def test_responses_of_ping() -> None:
+    """A test of an endpoint is a delivery (200) or its location (202)."""
     described = document()["paths"]["/webhooks/{webhook_id}/test"]["post"]["responses"]
     models = {
         status: answer["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
@@ -176,8 +178,8 @@ def test_a_ping_has_two_ends() -> None:
     assert models == {"200": "DeliveryView", "202": "PingPending"}
 
 
-def test_what_may_be_left_out_but_not_be_null() -> None:
-    """A change of an endpoint needs no field, and only three of them may be null, which clears them."""
+def test_optional_fields() -> None:
+    """A change of an endpoint requires no field, and only three of them can be null."""
     described = document()["components"]["schemas"]["WebhookPatch"]
     assert "required" not in described
     nullable = {
@@ -188,7 +190,7 @@ def test_what_may_be_left_out_but_not_be_null() -> None:
 
 
 def test_bodies() -> None:
-    """What a request holds is described field by field, and a field of another name is not allowed."""
+    """Requests are described field by field, and unknown fields are not allowed."""
     described = document()
     request = described["components"]["schemas"]["DocumentJob"]
     assert request["required"] == ["kind", "input"]
@@ -199,7 +201,7 @@ def test_bodies() -> None:
 
 
 def test_served(api: Api) -> None:
-    """Anybody may read the document and the page that shows it."""
+    """The document and the page need no key."""
     served = api("GET", "/openapi.json", owner=None)
     assert (served.status, served.json) == (200, document())
     page = api("GET", "/docs", owner=None)
@@ -207,7 +209,7 @@ def test_served(api: Api) -> None:
     assert "/jobs/{job_id}/status" in page.body
 
 
-def test_the_page_needs_nobody_else(api: Api) -> None:
-    """The page loads nothing from another host, and no description can end its script."""
+def test_page(api: Api) -> None:
+    """The page loads nothing from other hosts, and no description ends its script."""
     page = api("GET", "/docs", owner=None).body
     assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)\s*=\s*[\"']?https?:", page)

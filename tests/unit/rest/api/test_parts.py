@@ -1,3 +1,5 @@
+"""Multipart uploads (rest.api.parts)."""
+
 from __future__ import annotations
 
 import base64
@@ -7,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.errors import NotFound
-from rest.api.parts import MAX_PARTS, PART_BYTES, Ticket, part_sizes
+from rest.api.parts import MAX_PARTS, PART_BYTES, MultipartId, part_sizes
 
 LEAST_BYTES = 5 * 1024 * 1024
 KEY = "uploads/ana/upl_01JDX000000000000000000000/a.csv"
@@ -19,8 +21,8 @@ KEY = "uploads/ana/upl_01JDX000000000000000000000/a.csv"
 @example(PART_BYTES + 1)
 @example(PART_BYTES * MAX_PARTS)
 @example(PART_BYTES * MAX_PARTS + 1)
-def test_parts_are_the_file(size: int) -> None:
-    """Together they are as long as it is; all but the last are equal and as S3 wants them, and not too many."""
+def test_part_sizes(size: int) -> None:
+    """The sizes add up to the file's. All but the last are equal and allowed by S3, and their number is, too."""
     first, *others = part_sizes(size)
     assert first + sum(others) == size
     assert set(others[:-1]) <= {first}
@@ -29,19 +31,19 @@ def test_parts_are_the_file(size: int) -> None:
     assert 1 + len(others) <= MAX_PARTS
 
 
-def test_usual_parts() -> None:
-    """8 MiB, until that would be more than a thousand of them."""
+def test_usual_part_size() -> None:
+    """A part has 8 MiB, unless that makes more than a thousand parts."""
     assert part_sizes(524_288_000)[0] == 8_388_608
     assert len(part_sizes(524_288_000)) == 63
     assert part_sizes(10**11)[0] == 10**8
 
 
 @given(st.from_regex(r"[A-Za-z0-9._-]{1,200}", fullmatch=True), st.integers(1, 10**15 - 1))
-def test_a_ticket_says_what_it_holds(s3_id: str, size: int) -> None:
-    """Written into a URL without an escape, and read again."""
-    ticket = Ticket(s3_id, KEY, size)
+def test_upload_id(s3_id: str, size: int) -> None:
+    """An upload id needs no escapes in a URL, and is parsed as it was made."""
+    ticket = MultipartId(s3_id, KEY, size)
     assert str(ticket).replace("-", "").replace("_", "").isalnum()
-    assert Ticket.read(str(ticket), owner="ana") == ticket
+    assert MultipartId.read(str(ticket), owner="ana") == ticket
 
 
 def packed(text: str) -> str:
@@ -69,14 +71,14 @@ def packed(text: str) -> str:
         packed(f"id\n7\nuploads/ana/upl_01JDX000000000000000000000/{'a' * 101}"),
     ],
 )
-def test_no_ticket_of_ones_own(text: str) -> None:
-    """What was never given to this owner is not there, whatever it is."""
+def test_foreign_upload_ids(text: str) -> None:
+    """An upload id of another owner, or anything else, is a 404."""
     with pytest.raises(NotFound):
-        Ticket.read(text, owner="ana")
+        MultipartId.read(text, owner="ana")
 
 
 @given(st.text(max_size=80))
-def test_no_text_breaks_it(text: str) -> None:
-    """Whatever is sent as an id is found or not found."""
+def test_any_text(text: str) -> None:
+    """Any text is an upload id or a 404."""
     with pytest.raises(NotFound):
-        Ticket.read(text, owner="ana")
+        MultipartId.read(text, owner="ana")

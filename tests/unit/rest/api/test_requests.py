@@ -1,4 +1,4 @@
-"""rest.api.requests: the body of POST /jobs"""
+"""The body of POST /jobs (rest.api.requests)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def by_name(*kinds: Kind) -> dict[str, Kind]:
 @pytest.mark.parametrize(
     ("kind", "name"), [(ECHO, "EchoJob"), (FINE_TUNE, "FineTuneJob"), (DOCUMENT, "DocumentJob")]
 )
-def test_a_model_for_each_kind(kind: Kind, name: str) -> None:
-    """A kind's request is named after it, says what its input says, and knows the events of the kind."""
+def test_model_of_kind(kind: Kind, name: str) -> None:
+    """A kind's model has its name, the description of its input, and its events."""
     model = request_model(kind)
-    assert (model.__name__, model.__doc__, model.event_names) == (name, kind.input.__doc__, kind.names)
+    assert (model.__name__, model.__doc__, model.event_names) == (name, kind.input.__doc__, kind.event_names)
     request = model(kind=kind.name, input=dict(kind.example))
     assert (request.kind, request.input) == (kind.name, kind.input(**kind.example))
     assert (request.webhook_url, request.webhook_events, request.metadata) == (None, None, {})
 
 
 @pytest.mark.parametrize("other", ["document", "Echo", "", None, 1])
-def test_another_name(other: Any) -> None:
-    """A kind's request is of that kind alone."""
+def test_other_kind(other: Any) -> None:
+    """A kind's model accepts only this kind."""
     with pytest.raises(ValidationError):
         request_model(ECHO)(kind=other, input={"text": "x"})
 
 
-def test_models_do_not_share_their_events() -> None:
-    """Each request takes the events of its own kind."""
+def test_events_of_models() -> None:
+    """Each model accepts the events of its own kind."""
     first, second = request_model(ECHO), request_model(FINE_TUNE)
     hook = {"input": {"text": "x"}, "webhook_url": "https://example.com"}
     assert first(kind="echo", webhook_events=["echo.said"], **hook).webhook_events == ["echo.said"]
@@ -49,13 +49,13 @@ def test_models_do_not_share_their_events() -> None:
 
 
 def test_one_kind() -> None:
-    """Of one kind the body is its model, and no name leads to it."""
+    """With one kind the body is its model, without a discriminator."""
     model, names = any_job(by_name(ECHO))
     assert (model.__name__, names) == ("EchoJob", ())
 
 
 def test_several_kinds() -> None:
-    """Of several, `kind` tells which it is, whatever else is in the body; the names are those that can be sent."""
+    """With several kinds, `kind` is the discriminator; its values are the submittable kinds."""
     union, names = any_job(by_name(DOCUMENT, ECHO, FINE_TUNE))
     assert names == ("document", "echo", "fine_tune")
     body: TypeAdapter[Any] = TypeAdapter(union)
@@ -64,8 +64,8 @@ def test_several_kinds() -> None:
         assert (request.kind, type(request.input)) == (kind.name, model)
 
 
-def test_what_nobody_submits() -> None:
-    """A kind that is not submitted is none of the models."""
+def test_not_submittable() -> None:
+    """A kind that is not submittable has no model in the body."""
     _, names = any_job(by_name(*KINDS.values(), ECHO))
     assert "replay" not in names
     assert {"document", "echo"} <= set(names)

@@ -35,7 +35,7 @@ def accepted(answer: Answer) -> dict[str, Any]:
 
 
 def test_accepted(api: Api, deployed: Dependencies, blobs: Blobs) -> None:
-    """202 says where the job is and when to look; the job is written, and its text is in S3 under its owner."""
+    """The 202 has the job's location and Retry-After. The job and its text in S3 are written."""
     answer = api("POST", "/jobs", TEXT | {"metadata": {"year": "2026"}})
     body = accepted(answer)
     assert answer.headers["location"] == f"jobs/{body['job_id']}"
@@ -53,7 +53,7 @@ def test_accepted(api: Api, deployed: Dependencies, blobs: Blobs) -> None:
 
 
 def test_times(api: Api, deployed: Dependencies) -> None:
-    """A job has four hours until its deadline and is kept for ninety days, as configured."""
+    """The deadline and the retention of a job are as configured."""
     made = deployed.jobs.get(accepted(api("POST", "/jobs", TEXT))["job_id"])
     created = datetime.fromisoformat(made.created_at).timestamp()
     deadline = datetime.fromisoformat(made.deadline).timestamp()
@@ -62,13 +62,13 @@ def test_times(api: Api, deployed: Dependencies) -> None:
 
 
 def test_named_document(api: Api, deployed: Dependencies) -> None:
-    """A document has the name that its owner gives it."""
+    """A document has the id that its owner gives it."""
     named = {"kind": "document", "input": {"text": "x", "document_id": "a/b 100%.txt"}}
     assert accepted(api("POST", "/jobs", named))["document_id"] == "a/b 100%.txt"
 
 
 def test_limit_of_inline_text(api: Api) -> None:
-    """What may be sent inline is counted in bytes, and one byte more is a 413 that says what to do."""
+    """The limit of inline text is in bytes. One byte more is a 413 that says what to do."""
     api("POST", "/jobs", {"kind": "document", "input": {"text": "ñ" * 50}})
     refused = api("POST", "/jobs", {"kind": "document", "input": {"text": "ñ" * 50 + "n"}})
     document = problem(refused, 413, "payload_too_large")
@@ -104,27 +104,27 @@ def test_limit_of_inline_text(api: Api) -> None:
         (TEXT | {"priority": 1}, "priority"),
     ],
 )
-def test_what_is_wrong_is_named(api: Api, deployed: Dependencies, body: Any, field: str) -> None:
-    """A request that cannot be run is a 422 that names the field, and nothing is written for it."""
+def test_invalid_requests(api: Api, deployed: Dependencies, body: Any, field: str) -> None:
+    """An invalid request is a 422 with the field, and nothing is written."""
     assert problem(api("POST", "/jobs", body), 422, "invalid_request")["field"] == field
-    assert deployed.jobs.page("ana") == ([], None)
+    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
 def test_webhook_events_need_a_url(api: Api) -> None:
-    """Events that nobody can be called with are refused rather than forgotten."""
+    """Webhook events without a URL are refused."""
     refused = problem(api("POST", "/jobs", TEXT | {"webhook_events": ["document.failed"]}), 422, "invalid_request")
     assert "webhook_url" in refused["detail"]
 
 
-def test_longest_name(api: Api, deployed: Dependencies, dynamodb: Any, jobs_table: str) -> None:
-    """The longest name that is accepted fits the table's key."""
+def test_longest_document_id(api: Api, deployed: Dependencies, dynamodb: Any, jobs_table: str) -> None:
+    """The longest accepted id fits into the table's key."""
     name = "👩" * 250
     assert accepted(api("POST", "/jobs", {"kind": "document", "input": {"text": "x", "document_id": name}}))
-    assert Catalog(dynamodb, jobs_table).retract("ana", name, seconds=1)
+    assert Catalog(dynamodb, jobs_table).delete("ana", name, seconds=1)
 
 
 def test_scope(api: Api, deployed: Dependencies) -> None:
-    """Whoever may only read cannot submit, retry or cancel."""
+    """A key that can only read cannot submit, retry or cancel."""
     job_id = accepted(api("POST", "/jobs", TEXT))["job_id"]
     for path in ("/jobs", f"/jobs/{job_id}/cancel", f"/jobs/{job_id}/retry"):
         problem(api("POST", path, TEXT, scopes="jobs:read search"), 403, "forbidden")
@@ -139,7 +139,7 @@ def uploaded(key: str) -> dict[str, Any]:
 
 
 def test_upload(api: Api, deployed: Dependencies, blobs: Blobs) -> None:
-    """The job is bound to the upload as it is now: its size and its ETag."""
+    """The job has the size and the ETag of the upload."""
     etag = blobs.put("uploads/ana/upl_1/a.pdf", b"12345")
     made = deployed.jobs.get(accepted(api("POST", "/jobs", uploaded("uploads/ana/upl_1/a.pdf")))["job_id"])
     assert (made.input["source_key"], made.input["etag"], made.input["bytes"]) == (
@@ -162,8 +162,8 @@ def test_upload(api: Api, deployed: Dependencies, blobs: Blobs) -> None:
         "/uploads/ana/upl_1/a.pdf",
     ],
 )
-def test_somebody_elses_upload(api: Api, blobs: Blobs, key: str) -> None:
-    """A key that was not given to this owner is refused, whether or not there is something."""
+def test_upload_of_another_owner(api: Api, blobs: Blobs, key: str) -> None:
+    """An S3 key of another owner is refused, whether or not it exists."""
     if key:
         blobs.put(key, b"secret")
     refused = api("POST", "/jobs", uploaded(key))
@@ -171,14 +171,14 @@ def test_somebody_elses_upload(api: Api, blobs: Blobs, key: str) -> None:
 
 
 def test_missing_upload(api: Api) -> None:
-    """A job for a file that was never put is a 422 that says to put it first."""
+    """A job for a missing upload is a 422 that says to upload it first."""
     refused = problem(api("POST", "/jobs", uploaded("uploads/ana/upl_1/a.pdf")), 422, "invalid_request")
     assert refused["field"] == "input.s3_key"
-    assert "PUT the file first" in refused["detail"]
+    assert "PUT it first" in refused["detail"]
 
 
 def test_too_large_upload(api: Api, blobs: Blobs) -> None:
-    """A file over the limit that got there all the same is a 413."""
+    """A job for an upload over the limit is a 413."""
     blobs.put("uploads/ana/upl_1/a.pdf", b"x" * 1001)
     refused = api("POST", "/jobs", uploaded("uploads/ana/upl_1/a.pdf"))
     assert problem(refused, 413, "payload_too_large")["field"] == "input.s3_key"
@@ -188,7 +188,7 @@ def test_too_large_upload(api: Api, blobs: Blobs) -> None:
 
 
 def test_each_job_signs_its_own_links(api: Api, deployed: Dependencies) -> None:
-    """Every job, also one that runs another again, has a key of its own, which no answer tells."""
+    """Each job, also a retried one, has its own link key, which no response contains."""
     first = accepted(api("POST", "/jobs", TEXT))
     deployed.jobs.apply(first["job_id"], cancel)
     again = accepted(api("POST", f"/jobs/{first['job_id']}/retry"))
@@ -206,8 +206,8 @@ def keyed(api: Api, body: Any, key: str = "k", **options: Any) -> Answer:
     return api("POST", "/jobs", body, headers={"idempotency-Key": key}, **options)
 
 
-def test_replay(api: Api, deployed: Dependencies) -> None:
-    """The same key and the same body, however written, answer the same job as it is now, and say so."""
+def test_idempotent_replay(api: Api, deployed: Dependencies) -> None:
+    """The same key and body, in any JSON form, return the current job, marked as a replay."""
     body = {"kind": "document", "input": {"text": "x", "document_id": "d"}}
     first = accepted(keyed(api, json.dumps(body)))
     deployed.jobs.apply(first["job_id"], cancel)
@@ -215,12 +215,12 @@ def test_replay(api: Api, deployed: Dependencies) -> None:
     assert accepted(again)["job_id"] == first["job_id"]
     assert again.json["status"] == "canceled"
     assert again.headers["idempotent-replayed"] == "true"
-    assert len(deployed.jobs.page("ana")[0]) == 1
+    assert len(deployed.jobs.listing.page("ana")[0]) == 1
 
 
 @pytest.mark.parametrize("other", [TEXT | {"metadata": {}}, {"kind": "document", "input": {"text": "y"}}])
 def test_another_body(api: Api, other: Any) -> None:
-    """The same key with another body is a 422 that names the header."""
+    """The same key with another body is a 422 with the header's name."""
     accepted(keyed(api, TEXT))
     assert problem(keyed(api, other), 422, "invalid_request")["field"] == "Idempotency-Key"
 
@@ -235,7 +235,7 @@ def test_keys(api: Api, key: str, status: int) -> None:
     ("headers", "status", "kind"), [({"Idempotency-Key": "k"}, 409, "conflict"), ({}, 503, "contended")]
 )
 def test_conflict_that_does_not_end(api: Api, headers: dict[str, str], status: int, kind: str) -> None:
-    """Where it cannot be told who won, the caller is asked to come again."""
+    """After too many conflicts the caller is asked to try again."""
     calls = Calls(Clock())
     calls.fail("dynamodb", "TransactWriteItems", transaction_canceled(), times=None)
     with pytest.MonkeyPatch.context() as patch, calls.intercepted():
@@ -247,7 +247,7 @@ def test_conflict_that_does_not_end(api: Api, headers: dict[str, str], status: i
 
 
 def test_the_secret_is_shown_once(api: Api, deployed: Dependencies) -> None:
-    """The first job with a webhook shows its owner's new secret, which is what will sign; later ones mask it."""
+    """The owner's first job with a webhook shows the new secret, which signs; later ones mask it."""
     first = accepted(api("POST", "/jobs", HOOK))
     endpoint = deployed.endpoints.find("ana")
     assert endpoint is not None
@@ -257,7 +257,7 @@ def test_the_secret_is_shown_once(api: Api, deployed: Dependencies) -> None:
 
 
 def test_a_replay_masks_the_secret(api: Api) -> None:
-    """A replay of the very job that made the secret does not show it again."""
+    """A repeated request of the first job does not show the secret again."""
     secret = accepted(keyed(api, HOOK))["webhook_secret"]
     replayed = keyed(api, HOOK)
     assert replayed.json["webhook_secret"] == MASK
@@ -265,27 +265,27 @@ def test_a_replay_masks_the_secret(api: Api) -> None:
 
 
 def test_no_webhook_no_secret(api: Api, deployed: Dependencies) -> None:
-    """A job without a webhook neither makes a secret nor speaks of one."""
+    """A job without a webhook creates no secret."""
     assert accepted(api("POST", "/jobs", TEXT)).get("webhook_secret") is None
     assert deployed.endpoints.find("ana") is None
 
 
 def test_the_job_does_not_show_the_secret(api: Api, dynamodb: Any, jobs_table: str) -> None:
-    """No later answer and no item of the table holds the secret."""
+    """No later response and no item of the table contains the secret."""
     first = accepted(api("POST", "/jobs", HOOK))
     assert first["webhook_secret"] not in api("GET", f"/jobs/{first['job_id']}").body
     assert first["webhook_secret"] not in str(dynamodb.scan(TableName=jobs_table)["Items"])
 
 
 def test_each_owner_has_a_secret(api: Api) -> None:
-    """Two owners never share one."""
+    """Owners have different secrets."""
     mine, other = (accepted(api("POST", "/jobs", HOOK, owner=owner))["webhook_secret"] for owner in ("ana", "ben"))
     assert MASK not in (mine, other)
     assert mine != other
 
 
 def test_two_first_submissions_at_once(api: Api, deployed: Dependencies) -> None:
-    """Of two first jobs at once both are accepted, one shows the secret, and it is the one that signs."""
+    """Of two concurrent first jobs both are accepted, and one shows the secret that signs."""
     calls, answers = Calls(Clock()), []
     calls.on("dynamodb", "TransactWriteItems", lambda call: answers.append(api("POST", "/jobs", HOOK)))
     with calls.intercepted():
@@ -294,11 +294,11 @@ def test_two_first_submissions_at_once(api: Api, deployed: Dependencies) -> None
     endpoint = deployed.endpoints.find("ana")
     assert endpoint is not None
     assert secrets == [deployed.endpoints_with_secrets.secrets(endpoint)[0], MASK]
-    assert len(deployed.jobs.page("ana")[0]) == 2
+    assert len(deployed.jobs.listing.page("ana")[0]) == 2
 
 
 def test_the_same_first_submission_twice_at_once(api: Api, deployed: Dependencies) -> None:
-    """The loser of two equal first requests shows no secret: what it drafted will sign nothing."""
+    """Of two equal concurrent first requests, the second one shows no secret."""
     calls, answers = Calls(Clock()), []
     calls.on("dynamodb", "TransactWriteItems", lambda call: answers.append(keyed(api, HOOK)))
     with calls.intercepted():
@@ -314,15 +314,15 @@ def test_the_same_first_submission_twice_at_once(api: Api, deployed: Dependencie
 
 
 def test_a_secret_of_others_each_time(api: Api, deployed: Dependencies, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever keeps losing the race for a secret is told to try again, and no job is left half made."""
+    """After too many conflicts about the secret the caller is asked to try again, and no job is written."""
     api("POST", "/jobs", HOOK)
     monkeypatch.setattr(deployed.endpoints.__class__, "find", lambda *_: None)
     problem(api("POST", "/jobs", HOOK), 409, "conflict")
-    assert len(deployed.jobs.page("ana")[0]) == 1
+    assert len(deployed.jobs.listing.page("ana")[0]) == 1
 
 
-def test_the_write_that_was_lost(api: Api) -> None:
-    """A transaction that succeeded although its answer was lost still shows the secret that it made."""
+def test_lost_response(api: Api) -> None:
+    """A transaction whose response was lost still shows the secret that it created."""
     calls = Calls(Clock())
     calls.fail("dynamodb", "TransactWriteItems", "TransactionInProgressException", after=True)
     with calls.intercepted():
@@ -343,7 +343,7 @@ def ended(api: Api, deployed: Dependencies, change: Any = cancel, **facts: Any) 
 
 @pytest.mark.parametrize("change", [cancel, fail(code="no_text", message="Nothing.")])
 def test_retry(api: Api, deployed: Dependencies, change: Any) -> None:
-    """A failed or canceled job runs again as a new one, of the same input and wishes, that names the old."""
+    """A failed or canceled job is retried as a new job with the same fields, and the old one's id."""
     job_id = ended(api, deployed, change, metadata={"k": "v"}, webhook_url="https://example.com/x")
     answer = api("POST", f"/jobs/{job_id}/retry")
     again = accepted(answer)
@@ -353,11 +353,11 @@ def test_retry(api: Api, deployed: Dependencies, change: Any) -> None:
     for name in ("input", "metadata", "webhook_url", "webhook_events", "owner", "kind"):
         assert getattr(new, name) == getattr(old, name)
     assert old.status in ("canceled", "failed")
-    assert [event.name for event in deployed.jobs.events(new.job_id)] == ["document.uploaded"]
+    assert [event.name for event in deployed.jobs.log.read(new.job_id)] == ["document.uploaded"]
 
 
 def test_retry_of_an_open_job(api: Api, deployed: Dependencies) -> None:
-    """A job that has not failed is not retried."""
+    """An open or completed job cannot be retried."""
     job_id = accepted(api("POST", "/jobs", TEXT))["job_id"]
     problem(api("POST", f"/jobs/{job_id}/retry"), 409, "conflict")
     deployed.jobs.apply(job_id, begin(DOCUMENT, stage="validate", lease="x"))
@@ -365,7 +365,7 @@ def test_retry_of_an_open_job(api: Api, deployed: Dependencies) -> None:
 
 
 def test_retry_is_idempotent(api: Api, deployed: Dependencies) -> None:
-    """A retry with a key makes one job, and the key serves no other retry."""
+    """A retry with a key creates one job, and the key cannot be used for another retry."""
     one, two = ended(api, deployed), ended(api, deployed)
     headers = {"Idempotency-Key": "k"}
     first, again = (accepted(api("POST", f"/jobs/{one}/retry", headers=headers)) for _ in range(2))
@@ -374,7 +374,7 @@ def test_retry_is_idempotent(api: Api, deployed: Dependencies) -> None:
 
 
 def test_cancel(api: Api, deployed: Dependencies) -> None:
-    """Canceling answers the canceled job, and again the same; a job that ended otherwise is a 409."""
+    """Canceling returns the canceled job, also when repeated. A job with another end is a 409."""
     job_id = accepted(api("POST", "/jobs", TEXT))["job_id"]
     first, again = (api("POST", f"/jobs/{job_id}/cancel") for _ in range(2))
     assert (first.status, first.json["status"]) == (200, "canceled")
@@ -404,7 +404,7 @@ def requested(**facts: Any) -> Accepted:
 
 
 def test_replay_is_drafted(deployed: Dependencies) -> None:
-    """A replay is a queued job of what was asked, with the times of any job, and without a webhook of its own."""
+    """A replay is a queued job with the request's values and without a webhook of its own."""
     written = requested(events=["document.*"])
     made = deployed.jobs.get(written.submission.job.job_id, owner="ana")
     assert made == written.submission.job
@@ -425,14 +425,14 @@ def test_replay_is_drafted(deployed: Dependencies) -> None:
 
 
 def test_replay_until_now(deployed: Dependencies) -> None:
-    """Without an end, a replay ends where it was submitted, so it does not run after its own events."""
+    """The default of `until` is the time of submission, so a replay does not send its own events."""
     made = requested(until=None).submission.job
     assert made.input["until"] == made.created_at
 
 
 @pytest.mark.parametrize("until", [UNTIL, None])
 def test_replay_with_a_key(deployed: Dependencies, until: str | None) -> None:
-    """A key makes one replay of one wish, also where `now` is another at the second try."""
+    """An idempotency key creates one replay per request, also without `until`."""
     first = requested(until=until, idempotency_key="k").submission
     with pytest.MonkeyPatch.context() as patch:
         later = datetime.fromisoformat(first.job.created_at).timestamp() + 60
@@ -444,7 +444,7 @@ def test_replay_with_a_key(deployed: Dependencies, until: str | None) -> None:
 
 
 def test_replay_is_shown(api: Api, deployed: Dependencies) -> None:
-    """A replay is answered, alone and in lists, by its endpoint; a document's job has no such field."""
+    """A replay is shown with its endpoint, alone and in lists; a document's job has no such field."""
     replay, document = requested().submission.job, accepted(api("POST", "/jobs", TEXT))
     shown = api("GET", f"/jobs/{replay.job_id}").json
     assert (shown["kind"], shown["webhook_id"]) == ("replay", ENDPOINT)
@@ -460,26 +460,26 @@ def test_replay_is_shown(api: Api, deployed: Dependencies) -> None:
 
 @pytest.mark.parametrize("change", [cancel, fail(code="unavailable", message="Later.")])
 def test_retry_of_a_replay(api: Api, deployed: Dependencies, change: Any) -> None:
-    """A replay that failed or was canceled runs again over the same span, though it has no file."""
+    """A failed or canceled replay is retried for the same time window."""
     old = requested(until=None).submission.job
     deployed.jobs.apply(old.job_id, change)
     again = accepted(api("POST", f"/jobs/{old.job_id}/retry"))
     assert (again["kind"], again["retry_of"], again["webhook_id"]) == ("replay", old.job_id, ENDPOINT)
     assert deployed.jobs.get(again["job_id"]).input == old.input
-    assert [event.name for event in deployed.jobs.events(again["job_id"])] == ["replay.requested"]
+    assert [event.name for event in deployed.jobs.log.read(again["job_id"])] == ["replay.requested"]
 
 
 def test_cancel_of_a_replay(api: Api, deployed: Dependencies) -> None:
-    """A replay that runs is canceled like any job."""
+    """A running replay can be canceled like any job."""
     job_id = requested().submission.job.job_id
     deployed.jobs.apply(job_id, begin(REPLAY, stage="send", lease="x"))
     answer = api("POST", f"/jobs/{job_id}/cancel")
     assert (answer.status, answer.json["status"], answer.json["webhook_id"]) == (200, "canceled", ENDPOINT)
-    assert deployed.jobs.events(job_id)[-1].name == "replay.canceled"
+    assert deployed.jobs.log.read(job_id)[-1].name == "replay.canceled"
 
 
 def test_a_replay_is_not_posted(api: Api) -> None:
-    """POST /jobs makes documents alone, and offers their events alone."""
+    """POST /jobs creates no replays."""
     asked = {"kind": "replay", "input": {"webhook_id": ENDPOINT}}
     assert problem(api("POST", "/jobs", asked), 422, "invalid_request")["field"] == "kind"
     refused = problem(
@@ -494,7 +494,7 @@ def test_a_replay_is_not_posted(api: Api) -> None:
 
 
 def test_others_do_not_see_it(api: Api) -> None:
-    """Somebody else's job is answered, word for word, like one that does not exist."""
+    """Another owner's job is answered exactly like one that does not exist."""
     job_id = accepted(api("POST", "/jobs", TEXT))["job_id"]
     foreign = api("GET", f"/jobs/{job_id}", owner="ben")
     none = api("GET", f"/jobs/{ids.new('job')}", owner="ben")
@@ -504,7 +504,7 @@ def test_others_do_not_see_it(api: Api) -> None:
 
 @pytest.mark.parametrize("action", ["cancel", "retry"])
 def test_others_do_not_touch_it(api: Api, deployed: Dependencies, action: str) -> None:
-    """Somebody else's job cannot be canceled or retried, and the answer does not tell that it exists."""
+    """Another owner's job cannot be canceled or retried, with the same error as for an unknown one."""
     job_id = accepted(api("POST", "/jobs", TEXT))["job_id"]
     foreign = api("POST", f"/jobs/{job_id}/{action}", owner="ben")
     assert foreign.body == api("POST", f"/jobs/{ids.new('job')}/{action}", owner="ben").body

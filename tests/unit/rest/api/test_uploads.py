@@ -1,3 +1,5 @@
+"""Routes under /uploads (rest.api.uploads)."""
+
 from __future__ import annotations
 
 import shlex
@@ -27,8 +29,8 @@ def created(api: Api, **facts: Any) -> dict[str, Any]:
     return body
 
 
-def test_place(api: Api) -> None:
-    """A place is the owner's own, new each time, and keeps what can be kept of the file's name."""
+def test_key(api: Api) -> None:
+    """The key is the owner's, new each time, and contains the file's name as far as possible."""
     one, two = created(api), created(api)
     prefix, owner, upload, name = one["s3_key"].split("/")
     assert (prefix, owner, name) == ("uploads", "ana", "A_o_2026_final_.pdf")
@@ -37,8 +39,8 @@ def test_place(api: Api) -> None:
     assert one["method"] == "PUT"
 
 
-def test_what_is_signed(api: Api) -> None:
-    """The signature binds length, type and `if-none-match`; the headers to send are told exactly."""
+def test_signed_headers(api: Api) -> None:
+    """Length, type and `if-none-match` are signed, and the response has the headers to send."""
     place = created(api)
     query = parse_qs(urlsplit(place["url"]).query)
     assert query["X-Amz-SignedHeaders"] == ["content-length;content-type;host;if-none-match"]
@@ -46,8 +48,8 @@ def test_what_is_signed(api: Api) -> None:
     assert place["headers"] == {"Content-Type": "application/pdf", "If-None-Match": "*"}
 
 
-def test_one_upload_of_this_form(api: Api) -> None:
-    """What is signed verifies with these headers and this length, and with nothing else, and for an hour."""
+def test_signature(api: Api) -> None:
+    """The signature is valid for these headers and this length only, for an hour."""
     place, now = created(api), datetime.now(UTC)
     sent = place["headers"] | {"Content-Length": "7"}
     presigned.check("PUT", place["url"], sent, now)
@@ -66,7 +68,7 @@ def test_one_upload_of_this_form(api: Api) -> None:
     "filename", ["a b.pdf", "it's.pdf", '"; rm -rf ~; ".pdf', "$(id).pdf", "-o.pdf", "a[1-2]{b,c}.pdf", "👩‍🚀"]
 )
 def test_curl(api: Api, filename: str) -> None:
-    """The line is one command with the file's own name, whatever characters a shell or curl would read in it."""
+    """The command has the file's own name, whatever special characters it contains."""
     place = created(api, filename=filename)
     words = shlex.split(place["curl"])
     assert words[:5] == ["curl", "-fsS", "-T", filename, "-g"]
@@ -78,7 +80,7 @@ def test_curl(api: Api, filename: str) -> None:
 
 @pytest.mark.parametrize(("size", "status"), [(1, 201), (1000, 201), (1001, 413), (10**30, 413)])
 def test_limit(api: Api, size: int, status: int) -> None:
-    """What is larger than the limit is refused before it is sent."""
+    """A file over the limit is refused."""
     answer = api("POST", "/uploads", FILE | {"size": size})
     assert answer.status == status
     if status == 413:
@@ -103,8 +105,8 @@ def test_limit(api: Api, size: int, status: int) -> None:
         ({"name": "x"}, "name"),
     ],
 )
-def test_what_is_wrong_is_named(api: Api, wrong: dict[str, Any], field: str) -> None:
-    """A description that no upload could fit is a 422 that names the field."""
+def test_invalid_fields(api: Api, wrong: dict[str, Any], field: str) -> None:
+    """An invalid field is a 422 that names it."""
     assert problem(api("POST", "/uploads", FILE | wrong), 422, "invalid_request")["field"] == field
 
 
@@ -112,7 +114,7 @@ def test_what_is_wrong_is_named(api: Api, wrong: dict[str, Any], field: str) -> 
     "content_type", ["text/plain; charset=utf-8", "image/svg+xml", "application/vnd.ms-excel"]
 )
 def test_media_types(api: Api, content_type: str) -> None:
-    """Ordinary media types pass, with a parameter too; one that is not told is taken for bytes."""
+    """Media types can have a parameter. The default is application/octet-stream."""
     assert created(api, content_type=content_type)["headers"]["Content-Type"] == content_type
     answer = api("POST", "/uploads", {"filename": "a", "size": 1})
     assert answer.json["headers"]["Content-Type"] == "application/octet-stream"
@@ -120,7 +122,7 @@ def test_media_types(api: Api, content_type: str) -> None:
 
 @given(st.text(min_size=1))
 def test_safe_names(filename: str) -> None:
-    """A name in a key is short and plain, and no step of a path that clients shorten."""
+    """The name in a key is short and has safe characters, and is no segment that clients normalize."""
     safe = _safe(filename)
     assert 1 <= len(safe) <= 100
     assert not set(safe) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -131,18 +133,18 @@ def test_safe_names(filename: str) -> None:
     ("filename", "safe"),
     [("..", "file"), (".", "file"), ("../../x", "_.._x"), ("a" * 200 + ".pdf", "a" * 96 + ".pdf")],
 )
-def test_awkward_names(filename: str, safe: str) -> None:
-    """Dots alone are no name, and of a long name the end is kept, which has the suffix."""
+def test_special_names(filename: str, safe: str) -> None:
+    """A name of dots is replaced, and of a long name the end is kept."""
     assert _safe(filename) == safe
 
 
 def test_scope(api: Api) -> None:
-    """A place to upload needs the scope to write."""
+    """An upload needs the scope to write."""
     problem(api("POST", "/uploads", FILE, scopes="jobs:read"), 403, "forbidden")
 
 
 def test_parts(api: Api) -> None:
-    """An upload in parts has a place like any other, a URL for each part, and links for what comes after them."""
+    """An upload in parts has a key, a URL for each part, and links to complete and abort it."""
     place = created(api, parts=True)
     assert place["s3_key"].startswith("uploads/ana/upl_")
     (part,) = place["parts"]
@@ -152,8 +154,8 @@ def test_parts(api: Api) -> None:
     assert not {"url", "headers", "curl", "method"} & set(place)
 
 
-def test_one_part_of_this_form(api: Api) -> None:
-    """A part's URL verifies with this length and method, and with nothing else, and for an hour."""
+def test_signature_of_part(api: Api) -> None:
+    """The signature of a part is valid for this length and method only, for an hour."""
     place, now = created(api, parts=True), datetime.now(UTC)
     url = place["parts"][0]["url"]
     presigned.check("PUT", url, {"Content-Length": "7"}, now)
@@ -169,8 +171,8 @@ def test_one_part_of_this_form(api: Api) -> None:
             presigned.check("PUT", changed, {"Content-Length": "7"}, now)
 
 
-def test_the_largest_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the configuration allows at most is 63 parts, and an answer far below Lambda's 6 MB."""
+def test_largest_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest file has 63 parts, and the response is far below Lambda's limit of 6 MB."""
     monkeypatch.setenv("MAX_UPLOAD_BYTES", "524288000")
     forget()
     answer = api("POST", "/uploads", FILE | {"size": 524_288_000, "parts": True})
@@ -183,7 +185,7 @@ def test_the_largest_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_scopes_of_parts(api: Api) -> None:
-    """Completing and giving up need the scope to write, too."""
+    """Completing and aborting need the scope to write."""
     upload_id = created(api, parts=True)["upload_id"]
     done = {"parts": [{"number": 1, "etag": "e"}]}
     problem(api("POST", f"/uploads/{upload_id}/complete", done, scopes="jobs:read"), 403, "forbidden")

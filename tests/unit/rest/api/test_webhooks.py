@@ -19,8 +19,8 @@ from core.dependencies import Dependencies
 from core.webhooks import models
 from core.webhooks.deliveries import formats
 from core.webhooks.deliveries.health import AttemptOutcome
-from core.webhooks.deliveries.store import STATUSES, UNSENT
-from core.webhooks.endpoints.store import MAX_OLD_KEYS, Endpoint
+from core.webhooks.deliveries.model import STATUSES, UNSENT
+from core.webhooks.endpoints.model import MAX_OLD_KEYS, Endpoint
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock
 from tests.unit.http_calls import Answer, problem
@@ -57,14 +57,14 @@ def secret_of(length: int, *, padded: bool = True) -> str:
 
 @pytest.fixture
 def webhook_id(api: Api) -> str:
-    """An endpoint that has everything."""
+    """The id of an endpoint with all fields set."""
     found: str = made(api, EVERYTHING)["webhook_id"]
     return found
 
 
 @pytest.fixture
-def still() -> Iterator[time_machine.Traveller]:
-    """Time stands still, and moves when told."""
+def stopped_clock() -> Iterator[time_machine.Traveller]:
+    """A clock that only tests advance."""
     with time_machine.travel(datetime(2026, 11, 30, 9, 0, tzinfo=UTC), tick=False) as traveller:
         yield traveller
 
@@ -73,7 +73,7 @@ def still() -> Iterator[time_machine.Traveller]:
 
 
 def test_created(api: Api, deployed: Dependencies) -> None:
-    """201 says where the endpoint is and shows the secret, which is the one that signs."""
+    """The 201 has the location of the endpoint and the secret that signs."""
     answer = api("POST", "/webhooks", HOOK)
     body = answer.json
     assert (answer.status, answer.headers["location"]) == (201, f"webhooks/{body['webhook_id']}")
@@ -83,7 +83,7 @@ def test_created(api: Api, deployed: Dependencies) -> None:
 
 
 def test_defaults(api: Api) -> None:
-    """What is not asked for is off: no filter, no headers, no limit; HMAC, our own format, unordered, enabled."""
+    """By default there are no filter, headers and rate limit; HMAC, format `recado`, unordered, enabled."""
     body = made(api)
     here = f"https://api.example.com/v1/webhooks/{body['webhook_id']}"
     assert {name: value for name, value in body.items() if name not in ("secret", "created_at", "updated_at")} == {
@@ -115,7 +115,7 @@ def test_defaults(api: Api) -> None:
 
 
 def test_everything(api: Api, deployed: Dependencies, dynamodb: Any, jobs_table: str) -> None:
-    """What is asked for is kept and shown, but for the values of headers, which are sealed."""
+    """All fields are stored and shown, except for the values of headers."""
     answer = api("POST", "/webhooks", EVERYTHING)
     shown = {name: answer.json[name] for name in EVERYTHING}
     assert shown == EVERYTHING | {"headers": {"authorization": "…"}}
@@ -126,7 +126,7 @@ def test_everything(api: Api, deployed: Dependencies, dynamodb: Any, jobs_table:
 
 
 def test_ed25519(api: Api, deployed: Dependencies) -> None:
-    """An ed25519 endpoint shows its public key; there is no secret to show."""
+    """An ed25519 endpoint shows its public key and no secret."""
     body = made(api, HOOK | {"signing": "ed25519"})
     assert "secret" not in body
     assert body["public_key"].startswith("whpk_")
@@ -137,7 +137,7 @@ def test_ed25519(api: Api, deployed: Dependencies) -> None:
 
 
 def test_no_public_key(api: Api, webhook_id: str) -> None:
-    """An endpoint with a shared secret has no public key, and the answer says why."""
+    """An endpoint with a shared secret has no public key, and the error says why."""
     refused = problem(api("GET", f"/webhooks/{webhook_id}/public-key"), 404, "not_found")
     assert "hmac" in refused["detail"]
 
@@ -145,7 +145,7 @@ def test_no_public_key(api: Api, webhook_id: str) -> None:
 @pytest.mark.parametrize("length", [24, 25, 32, 64])
 @pytest.mark.parametrize("padded", [True, False])
 def test_own_secret(api: Api, deployed: Dependencies, length: int, padded: bool) -> None:
-    """A secret of the caller's own, 24 to 64 bytes, padded or not, is the one that signs."""
+    """The caller's own secret, 24 to 64 bytes, padded or not, signs."""
     own = secret_of(length, padded=padded)
     body = made(api, HOOK | {"secret": own})
     assert body["secret"] == own
@@ -166,7 +166,7 @@ def test_own_secret(api: Api, deployed: Dependencies, length: int, padded: bool)
     ],
 )
 def test_own_secret_is_refused(api: Api, secret: str, reason: str) -> None:
-    """Any other is a 422 that names the reason, and repeats nothing of it."""
+    """An invalid secret is a 422 with the reason, without the secret."""
     for path, body in (("/webhooks", HOOK), ("/webhooks/default/rotate-secret", {})):
         refused = api("POST", path, body | {"secret": secret})
         document = problem(refused, 422, "invalid_request")
@@ -176,7 +176,7 @@ def test_own_secret_is_refused(api: Api, secret: str, reason: str) -> None:
 
 
 def test_no_own_key_for_ed25519(api: Api, deployed: Dependencies) -> None:
-    """The private half of an ed25519 pair is made here, so none is taken."""
+    """An ed25519 endpoint accepts no key of the caller."""
     asked = HOOK | {"signing": "ed25519", "secret": secret_of(32)}
     assert problem(api("POST", "/webhooks", asked), 422, "invalid_request")["field"] == "secret"
     webhook_id = made(api, HOOK | {"signing": "ed25519"})["webhook_id"]
@@ -223,21 +223,21 @@ WRONG = [
 @pytest.mark.parametrize(
     ("wrong", "field"), [*WRONG, ({"signing": "rsa"}, "signing"), ({"enabled": True}, "enabled")]
 )
-def test_what_is_wrong_is_named(api: Api, deployed: Dependencies, wrong: dict[str, Any], field: str) -> None:
-    """An endpoint that cannot be is a 422 that names the field, and nothing is written."""
+def test_invalid_requests(api: Api, deployed: Dependencies, wrong: dict[str, Any], field: str) -> None:
+    """An invalid request is a 422 with the field, and nothing is written."""
     assert problem(api("POST", "/webhooks", HOOK | wrong), 422, "invalid_request")["field"] == field
     assert deployed.endpoints.of("ana") == []
 
 
 @pytest.mark.parametrize("missing", ["url", "events"])
-def test_what_is_needed(api: Api, missing: str) -> None:
-    """An endpoint needs a URL and patterns."""
+def test_required_fields(api: Api, missing: str) -> None:
+    """URL and patterns are required."""
     body = {name: value for name, value in HOOK.items() if name != missing}
     assert problem(api("POST", "/webhooks", body), 422, "invalid_request")["field"] == missing
 
 
 def test_bounds(api: Api) -> None:
-    """What is just within bounds is accepted."""
+    """Values at the limits are accepted."""
     widest = {"events": ["*", "*"], "description": "ñ" * 512, "rate_limit": 0.1}
     body = made(api, HOOK | widest)
     assert (body["events"], body["rate_limit"]) == (["*"], 0.1)
@@ -245,7 +245,7 @@ def test_bounds(api: Api) -> None:
 
 
 def test_limit(api: Api) -> None:
-    """An owner has so many endpoints and no more, the default one aside; others have their own."""
+    """An owner can have up to the limit of endpoints, without the default one."""
     api("POST", "/webhooks/default/rotate-secret")
     first, *_ = [made(api)["webhook_id"] for _ in range(3)]
     refused = problem(api("POST", "/webhooks", HOOK), 409, "conflict")
@@ -255,8 +255,8 @@ def test_limit(api: Api) -> None:
     assert made(api)
 
 
-def test_words_of_the_models() -> None:
-    """The models list what the code knows: formats and statuses."""
+def test_enumerations_of_the_models() -> None:
+    """The models list the formats and statuses of the code."""
     assert get_args(models.Format) == formats.FORMATS
     assert get_args(models.DeliveryStatus) == STATUSES
     assert set(get_args(models.Recoverable)) < set(UNSENT)
@@ -266,7 +266,7 @@ def test_words_of_the_models() -> None:
 
 
 def test_one(api: Api) -> None:
-    """An endpoint is shown as it was when it was made, but for the secret."""
+    """An endpoint is shown as at its creation, without the secret."""
     body = made(api, EVERYTHING)
     secret = body.pop("secret")
     shown = api("GET", f"/webhooks/{body['webhook_id']}")
@@ -275,7 +275,7 @@ def test_one(api: Api) -> None:
 
 
 def test_list(api: Api) -> None:
-    """All of an owner's are listed, oldest first, the default one among them; nobody else's."""
+    """All endpoints of the owner are listed, oldest first, with the default one."""
     first = made(api)["webhook_id"]
     api("POST", "/webhooks/default/rotate-secret")
     last = made(api)["webhook_id"]
@@ -287,7 +287,7 @@ def test_list(api: Api) -> None:
 
 
 def test_long_list(api: Api, deployed: Dependencies) -> None:
-    """More endpoints than one request reads counters of are all listed, each with its own."""
+    """More endpoints than one read of their health can return are listed, each with its counters."""
     for _ in range(101):
         drafted, _ = deployed.endpoints_with_secrets.draft("ana", url=URL, events=("*",))
         deployed.endpoints.create(drafted)
@@ -298,13 +298,13 @@ def test_long_list(api: Api, deployed: Dependencies) -> None:
 
 
 def counted(deployed: Dependencies, webhook_id: str, failures: int) -> None:
-    """So many deliveries have failed, a second apart."""
+    """Record so many failures, one second apart."""
     outcomes = [AttemptOutcome(time.time() + n, succeeded=False, ended=True) for n in range(failures)]
-    deployed.health.settle(deployed.health.get("ana", webhook_id), outcomes)
+    deployed.health.record_outcomes(deployed.health.get("ana", webhook_id), outcomes)
 
 
-def test_health(api: Api, deployed: Dependencies, webhook_id: str, still: Any) -> None:
-    """An endpoint shows what came of its deliveries, since when they fail, and when it is tried again."""
+def test_health(api: Api, deployed: Dependencies, webhook_id: str, stopped_clock: Any) -> None:
+    """An endpoint shows its counters, since when it fails, and the time of the next probe."""
     counted(deployed, webhook_id, 3)
     shown = api("GET", f"/webhooks/{webhook_id}").json
     assert shown["counters"] == {
@@ -321,15 +321,15 @@ def test_health(api: Api, deployed: Dependencies, webhook_id: str, still: Any) -
 
 
 def test_draining(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A circuit that lets go of what it held says so, and expects no probe."""
+    """A draining circuit has no time of a next probe."""
     counted(deployed, webhook_id, 3)
-    deployed.health.drain("ana", webhook_id)
+    deployed.health.start_draining("ana", webhook_id)
     circuit = api("GET", f"/webhooks/{webhook_id}").json["circuit"]
     assert circuit == {"state": "draining", "next_probe_at": None}
 
 
 def test_default(api: Api) -> None:
-    """The default endpoint is shown once a job has made it; it has neither URL nor counters of its own."""
+    """The default endpoint is shown after a job has created it, without URL and counters."""
     refused = problem(api("GET", "/webhooks/default"), 404, "not_found")
     assert "webhook_url" in refused["detail"]
     assert "rotate-secret" in refused["detail"]
@@ -364,20 +364,20 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_change(
     api: Api, deployed: Dependencies, webhook_id: str, change: dict[str, Any], shown: dict[str, Any]
 ) -> None:
-    """A change of one field is answered and kept, and leaves the others, secret and headers too, as they are."""
-    before, sealed = api("GET", f"/webhooks/{webhook_id}").json, endpoint(deployed, webhook_id)
+    """A change of one field leaves the others as they are, also secret and headers."""
+    before, stored = api("GET", f"/webhooks/{webhook_id}").json, endpoint(deployed, webhook_id)
     after = api("PATCH", f"/webhooks/{webhook_id}", change)
     assert after.status == 200
     assert after.json == before | change | shown | {"updated_at": after.json["updated_at"]}
     assert api("GET", f"/webhooks/{webhook_id}").json == after.json
     written = endpoint(deployed, webhook_id)
-    assert (written.keys, written.version) == (sealed.keys, sealed.version + 1)
+    assert (written.keys, written.version) == (stored.keys, stored.version + 1)
     if "headers" not in change:
-        assert written.sealed_headers == sealed.sealed_headers
+        assert written.encrypted_headers == stored.encrypted_headers
 
 
 def test_change_of_headers(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Headers are replaced as a whole, and what is sent is what was given."""
+    """New headers replace all headers, with the values that were given."""
     api("PATCH", f"/webhooks/{webhook_id}", {"headers": {"X-Key": "k"}})
     assert deployed.endpoints_with_secrets.own_headers(endpoint(deployed, webhook_id)) == {"x-key": "k"}
     api("PATCH", f"/webhooks/{webhook_id}", {"headers": None})
@@ -387,24 +387,24 @@ def test_change_of_headers(api: Api, deployed: Dependencies, webhook_id: str) ->
 @pytest.mark.parametrize(
     ("wrong", "field"), [*WRONG, ({"signing": "ed25519"}, "signing"), ({"enabled": None}, "enabled")]
 )
-def test_wrong_change(
+def test_invalid_change(
     api: Api, deployed: Dependencies, webhook_id: str, wrong: dict[str, Any], field: str
 ) -> None:
-    """A change that cannot be is a 422 that names the field, and leaves everything as it is."""
+    """An invalid change is a 422 with the field, and changes nothing."""
     before = endpoint(deployed, webhook_id)
     assert problem(api("PATCH", f"/webhooks/{webhook_id}", wrong), 422, "invalid_request")["field"] == field
     assert endpoint(deployed, webhook_id) == before
 
 
 def test_no_change(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A change of nothing writes nothing."""
+    """An empty change writes nothing."""
     before = endpoint(deployed, webhook_id)
     assert api("PATCH", f"/webhooks/{webhook_id}", {}).status == 200
     assert endpoint(deployed, webhook_id) == before
 
 
 def test_two_changes_at_once(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Of two changes of different fields at once, both hold."""
+    """Two concurrent changes of different fields are both applied."""
     calls = Calls(Clock())
     calls.on(
         "dynamodb", "PutItem", lambda call: api("PATCH", f"/webhooks/{webhook_id}", {"description": "second"})
@@ -417,7 +417,7 @@ def test_two_changes_at_once(api: Api, deployed: Dependencies, webhook_id: str) 
 
 
 def test_changed_too_often(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Whoever keeps losing to other writers is told to try again."""
+    """A change with too many conflicts asks the caller to try again."""
     calls = Calls(Clock())
     calls.fail("dynamodb", "PutItem", "ConditionalCheckFailedException", times=None)
     with calls.intercepted():
@@ -430,7 +430,7 @@ def test_changed_too_often(api: Api, deployed: Dependencies, webhook_id: str) ->
     ("method", "path", "body"), [("PATCH", "", {"rate_limit": 9}), ("POST", "/rotate-secret", {})]
 )
 def test_deleted_meanwhile(api: Api, webhook_id: str, method: str, path: str, body: Any) -> None:
-    """A change of what is being deleted is a 404, and brings nothing back."""
+    """A change of a deleted endpoint is a 404 and does not create it."""
     calls = Calls(Clock())
     calls.on("dynamodb", "PutItem", lambda call: api("DELETE", f"/webhooks/{webhook_id}"))
     with calls.intercepted():
@@ -438,8 +438,8 @@ def test_deleted_meanwhile(api: Api, webhook_id: str, method: str, path: str, bo
     assert api("GET", "/webhooks").json == {"webhooks": []}
 
 
-def test_switch(api: Api, webhook_id: str, still: time_machine.Traveller) -> None:
-    """Switched off by hand, an endpoint says since when and by whom; switched on it says so no more."""
+def test_disable_and_enable(api: Api, webhook_id: str, stopped_clock: time_machine.Traveller) -> None:
+    """A disabled endpoint shows time and reason, an enabled one does not."""
     path = f"/webhooks/{webhook_id}"
 
     def switched(enabled: bool) -> tuple[Any, ...]:
@@ -448,12 +448,12 @@ def test_switch(api: Api, webhook_id: str, still: time_machine.Traveller) -> Non
 
     off = (False, "owner", "2026-11-30T09:00:00.000Z")
     assert switched(False) == off
-    still.shift(60)
+    stopped_clock.shift(60)
     assert switched(False) == off
     assert switched(True) == (True, None, None)
 
 
-def test_why_it_was_off(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+def test_reason_is_kept(api: Api, deployed: Dependencies, webhook_id: str) -> None:
     """An endpoint that was disabled for a reason keeps it until it is enabled."""
     deployed.endpoints.disable(endpoint(deployed, webhook_id), reason="gone", also=[])
     shown = api("PATCH", f"/webhooks/{webhook_id}", {"enabled": False, "description": "d"}).json
@@ -462,7 +462,7 @@ def test_why_it_was_off(api: Api, deployed: Dependencies, webhook_id: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "lets_go"),
+    ("change", "is_drained"),
     [
         ({"url": "https://example.org/"}, True),
         ({"enabled": False}, True),
@@ -470,19 +470,19 @@ def test_why_it_was_off(api: Api, deployed: Dependencies, webhook_id: str) -> No
         ({"description": "d", "rate_limit": None, "events": ["*"]}, False),
     ],
 )
-def test_what_is_held(
-    api: Api, deployed: Dependencies, webhook_id: str, change: dict[str, Any], lets_go: bool
+def test_held_deliveries(
+    api: Api, deployed: Dependencies, webhook_id: str, change: dict[str, Any], is_drained: bool
 ) -> None:
-    """What is held for an open circuit is let go by another URL or a switch, and by no other change."""
+    """A change of URL or `enabled` drains an open circuit; other changes do not."""
     counted(deployed, webhook_id, 3)
     shown = api("PATCH", f"/webhooks/{webhook_id}", change).json
-    assert shown["circuit"]["state"] == ("draining" if lets_go else "open")
-    assert (shown["failing_since"] is None) == lets_go
+    assert shown["circuit"]["state"] == ("draining" if is_drained else "open")
+    assert (shown["failing_since"] is None) == is_drained
     assert shown["counters"]["failed"] == 3
 
 
 def test_change_of_the_default(api: Api, deployed: Dependencies) -> None:
-    """The default endpoint can be described and switched; what jobs say themselves is refused by name."""
+    """Description and `enabled` of the default endpoint can be changed, other fields cannot."""
     problem(api("PATCH", "/webhooks/default", {"description": "d"}), 404, "not_found")
     api("POST", "/webhooks/default/rotate-secret")
     shown = api("PATCH", "/webhooks/default", {"description": "d", "enabled": False}).json
@@ -494,7 +494,7 @@ def test_change_of_the_default(api: Api, deployed: Dependencies) -> None:
 
 
 def test_delete(api: Api, deployed: Dependencies, webhook_id: str, dynamodb: Any, deliveries_table: str) -> None:
-    """A deleted endpoint is gone, what it held is let go, and its counters expire; again it is a 404."""
+    """A deleted endpoint is a 404, its circuit drains and its health expires."""
     counted(deployed, webhook_id, 3)
     answer = api("DELETE", f"/webhooks/{webhook_id}")
     assert (answer.status, answer.body) == (204, "")
@@ -506,7 +506,7 @@ def test_delete(api: Api, deployed: Dependencies, webhook_id: str, dynamodb: Any
 
 
 def test_delete_the_default(api: Api, deployed: Dependencies) -> None:
-    """Without its default endpoint an owner's next job gets a new secret."""
+    """After the default endpoint is deleted, the next job with a webhook gets a new secret."""
     job = {"kind": "document", "input": {"text": "x"}, "webhook_url": URL}
     first = api("POST", "/jobs", job).json["webhook_secret"]
     assert api("DELETE", "/webhooks/default").status == 204
@@ -521,8 +521,8 @@ def test_delete_the_default(api: Api, deployed: Dependencies) -> None:
 # ── secrets ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_rotation(api: Api, deployed: Dependencies, still: time_machine.Traveller) -> None:
-    """A new secret signs first; the old one beside it for a day, and at its end no more."""
+def test_rotation(api: Api, deployed: Dependencies, stopped_clock: time_machine.Traveller) -> None:
+    """The new secret signs first. The old one also signs for one day, and not longer."""
     body = made(api)
     webhook_id, old = body["webhook_id"], body["secret"]
     answer = api("POST", f"/webhooks/{webhook_id}/rotate-secret")
@@ -531,9 +531,9 @@ def test_rotation(api: Api, deployed: Dependencies, still: time_machine.Travelle
     assert new != old
     assert old not in answer.body
     assert answer.json["old_secrets"] == [{"expires_at": "2026-12-01T09:00:00.000Z"}]
-    still.shift(86_400 - 0.001)
+    stopped_clock.shift(86_400 - 0.001)
     assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, webhook_id)) == [new, old]
-    still.shift(0.001)
+    stopped_clock.shift(0.001)
     assert deployed.endpoints_with_secrets.secrets(endpoint(deployed, webhook_id)) == [new]
     assert api("GET", f"/webhooks/{webhook_id}").json["old_secrets"] == []
 
@@ -541,15 +541,15 @@ def test_rotation(api: Api, deployed: Dependencies, still: time_machine.Travelle
 @pytest.mark.parametrize(
     ("grace", "old"), [(0, []), (1, ["2026-11-30T09:00:01.000Z"]), (604_800, ["2026-12-07T09:00:00.000Z"])]
 )
-def test_grace(api: Api, webhook_id: str, still: Any, grace: int, old: list[str]) -> None:
-    """The old secret signs for as many seconds as asked, from none to a week."""
+def test_grace(api: Api, webhook_id: str, stopped_clock: Any, grace: int, old: list[str]) -> None:
+    """The old secret signs for the given seconds, from 0 to a week."""
     shown = api("POST", f"/webhooks/{webhook_id}/rotate-secret", {"grace_seconds": grace}).json
     assert [secret["expires_at"] for secret in shown["old_secrets"]] == old
 
 
 @pytest.mark.parametrize("grace", [-1, 604_801, 1.5, None, "soon"])
-def test_wrong_grace(api: Api, deployed: Dependencies, webhook_id: str, grace: Any) -> None:
-    """Any other grace is refused by name, and the secret stays."""
+def test_invalid_grace(api: Api, deployed: Dependencies, webhook_id: str, grace: Any) -> None:
+    """An invalid grace period is refused with the field, and the secret stays."""
     before = endpoint(deployed, webhook_id)
     refused = api("POST", f"/webhooks/{webhook_id}/rotate-secret", {"grace_seconds": grace})
     assert problem(refused, 422, "invalid_request")["field"] == "grace_seconds"
@@ -557,7 +557,7 @@ def test_wrong_grace(api: Api, deployed: Dependencies, webhook_id: str, grace: A
 
 
 def test_rotation_to_an_own_secret(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A rotation can bring the caller's own secret."""
+    """A rotation can set the caller's own secret."""
     own = secret_of(40, padded=False)
     shown = api("POST", f"/webhooks/{webhook_id}/rotate-secret", {"secret": own}).json
     assert shown["secret"] == own
@@ -565,7 +565,7 @@ def test_rotation_to_an_own_secret(api: Api, deployed: Dependencies, webhook_id:
 
 
 def test_too_many_old_secrets(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Ten old secrets can sign beside the current one; an eleventh is refused, and the current one stays."""
+    """Ten old secrets can be valid. Another rotation is refused, and the current secret stays."""
     path = f"/webhooks/{webhook_id}/rotate-secret"
     answers = [api("POST", path) for _ in range(MAX_OLD_KEYS)]
     assert len(answers[-1].json["old_secrets"]) == MAX_OLD_KEYS
@@ -574,8 +574,8 @@ def test_too_many_old_secrets(api: Api, deployed: Dependencies, webhook_id: str)
     assert (secrets[0], len(secrets)) == (answers[-1].json["secret"], MAX_OLD_KEYS + 1)
 
 
-def test_rotation_of_ed25519(api: Api, still: Any) -> None:
-    """A rotated pair shows the new public key; both verify until the old one's time is over."""
+def test_rotation_of_ed25519(api: Api, stopped_clock: Any) -> None:
+    """A rotated pair shows the new public key. Both keys verify until the old one expires."""
     body = made(api, HOOK | {"signing": "ed25519"})
     shown = api("POST", f"/webhooks/{body['webhook_id']}/rotate-secret").json
     assert "secret" not in shown
@@ -587,7 +587,7 @@ def test_rotation_of_ed25519(api: Api, still: Any) -> None:
 
 
 def test_first_secret_of_the_default(api: Api, deployed: Dependencies) -> None:
-    """A rotation makes the default endpoint where there is none, so that its secret is known before any job."""
+    """A rotation creates the default endpoint if there is none, so that its secret is known before a job."""
     shown = api("POST", "/webhooks/default/rotate-secret").json
     assert (shown["webhook_id"], shown["old_secrets"]) == ("default", [])
     job = {"kind": "document", "input": {"text": "x"}, "webhook_url": URL}
@@ -598,7 +598,7 @@ def test_first_secret_of_the_default(api: Api, deployed: Dependencies) -> None:
 
 
 def test_two_first_secrets_at_once(api: Api, deployed: Dependencies) -> None:
-    """Of two first rotations at once the slower one rotates the other's secret, and both of them sign."""
+    """Of two concurrent first rotations the second one rotates the secret of the first, and both sign."""
     calls, answers = Calls(Clock()), []
     calls.on("dynamodb", "PutItem", lambda call: answers.append(api("POST", "/webhooks/default/rotate-secret")))
     with calls.intercepted():
@@ -608,7 +608,7 @@ def test_two_first_secrets_at_once(api: Api, deployed: Dependencies) -> None:
 
 
 def test_secrets_are_shown_once(api: Api, deployed: Dependencies, dynamodb: Any, jobs_table: str) -> None:
-    """No answer but the one that makes a secret has it in it, and neither has the table."""
+    """Only the response that creates a secret contains it, and the table does not."""
     body = made(api)
     path, secrets = f"/webhooks/{body['webhook_id']}", [body["secret"]]
     secrets.append(api("POST", f"{path}/rotate-secret").json["secret"])
@@ -627,7 +627,7 @@ def test_secrets_are_shown_once(api: Api, deployed: Dependencies, dynamodb: Any,
 
 
 def test_events(api: Api, deployed: Dependencies) -> None:
-    """The owner's events are answered as they were written, newest first, page by page."""
+    """The owner's events are returned as they were written, newest first, page by page."""
     written = [deployed.owner_log.append("ana", "ping", endpoint_id=UNKNOWN, number=n) for n in range(3)]
     deployed.owner_log.append("ben", "ping", endpoint_id=UNKNOWN)
     first = api("GET", "/webhooks/events", query={"limit": "2"}).json
@@ -647,8 +647,8 @@ def test_events(api: Api, deployed: Dependencies) -> None:
         ({"cursor": UNKNOWN}, "cursor"),
     ],
 )
-def test_wrong_page_of_events(api: Api, query: dict[str, str], field: str) -> None:
-    """A page that cannot be is refused by name."""
+def test_invalid_page_of_events(api: Api, query: dict[str, str], field: str) -> None:
+    """An invalid page is refused with the parameter."""
     assert problem(api("GET", "/webhooks/events", query=query), 422, "invalid_request")["field"] == field
 
 
@@ -673,10 +673,10 @@ def now() -> Iterator[str]:
         ("replay", {"events": ["*"]}, {"mode": "replay", "statuses": [], "events": ["*"]}),
     ],
 )
-def test_again(
+def test_recover_and_replay(
     api: Api, deployed: Dependencies, webhook_id: str, now: str, route: str, asked: Any, wanted: Any
 ) -> None:
-    """Sending again is a job of what was asked, up to now, and 202 says where it is."""
+    """The 202 has the location of a job with the request's values, until now."""
     answer = api("POST", f"/webhooks/{webhook_id}/{route}", {"since": SINCE} | asked)
     assert answer.status == 202, answer
     job = deployed.jobs.get(answer.json["job_id"], owner="ana")
@@ -686,7 +686,7 @@ def test_again(
 
 
 def test_window(api: Api, deployed: Dependencies, webhook_id: str, now: str) -> None:
-    """The window may be given in any offset, and is kept as events name their times."""
+    """A time can have any offset, and is stored in the form of events."""
     asked = {"since": "2026-11-29T09:00:00.123456+01:00", "until": "2026-11-30t03:59:59-05:00"}
     job_id = api("POST", f"/webhooks/{webhook_id}/recover", asked).json["job_id"]
     kept = deployed.jobs.get(job_id).input
@@ -710,13 +710,13 @@ WRONG_WINDOWS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("route", ["recover", "replay"])
 @pytest.mark.parametrize(("asked", "field"), WRONG_WINDOWS)
-def test_wrong_window(
+def test_invalid_window(
     api: Api, deployed: Dependencies, webhook_id: str, now: str, route: str, asked: dict[str, Any], field: str
 ) -> None:
-    """A window that cannot be is refused by name, and no job is made."""
+    """An invalid time window is refused with the field, and no job is created."""
     refused = api("POST", f"/webhooks/{webhook_id}/{route}", asked)
     assert problem(refused, 422, "invalid_request")["field"] == field
-    assert deployed.jobs.page("ana") == ([], None)
+    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -728,15 +728,17 @@ def test_wrong_window(
         ("replay", {"events": ["nothing"]}, "events.0"),
     ],
 )
-def test_wrong_wish(api: Api, webhook_id: str, now: str, route: str, asked: dict[str, Any], field: str) -> None:
-    """So is a status or pattern that there is not."""
+def test_invalid_status_or_pattern(
+    api: Api, webhook_id: str, now: str, route: str, asked: dict[str, Any], field: str
+) -> None:
+    """An unknown status or pattern is refused with the field."""
     refused = api("POST", f"/webhooks/{webhook_id}/{route}", {"since": SINCE} | asked)
     assert problem(refused, 422, "invalid_request")["field"] == field
 
 
 @pytest.mark.parametrize("route", ["recover", "replay"])
-def test_again_with_a_key(api: Api, deployed: Dependencies, webhook_id: str, route: str) -> None:
-    """A key makes one job of one wish."""
+def test_idempotency_key(api: Api, deployed: Dependencies, webhook_id: str, route: str) -> None:
+    """An idempotency key creates one job per request."""
     path, headers = f"/webhooks/{webhook_id}/{route}", {"Idempotency-Key": "k"}
     first, second = (api("POST", path, {"since": SINCE}, headers=headers) for _ in range(2))
     assert first.json["job_id"] == second.json["job_id"]
@@ -747,15 +749,15 @@ def test_again_with_a_key(api: Api, deployed: Dependencies, webhook_id: str, rou
 
 @pytest.mark.parametrize("route", ["recover", "replay"])
 def test_not_while_disabled(api: Api, deployed: Dependencies, webhook_id: str, route: str) -> None:
-    """Nothing is sent again to an endpoint that is off."""
+    """A disabled endpoint refuses recover and replay."""
     api("PATCH", f"/webhooks/{webhook_id}", {"enabled": False})
     refused = problem(api("POST", f"/webhooks/{webhook_id}/{route}", {"since": SINCE}), 409, "conflict")
     assert "enabled: true" in refused["detail"]
-    assert deployed.jobs.page("ana") == ([], None)
+    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
-def test_again_by_default(api: Api) -> None:
-    """What jobs' own webhooks missed can be recovered; there is no URL to which all events could be replayed."""
+def test_recover_the_default(api: Api) -> None:
+    """Deliveries of the default endpoint can be recovered; events cannot be replayed to it."""
     api("POST", "/webhooks/default/rotate-secret")
     assert api("POST", "/webhooks/default/recover", {"since": SINCE}).status == 202
     refused = problem(api("POST", "/webhooks/default/replay", {"since": SINCE}), 409, "conflict")
@@ -770,7 +772,7 @@ MOMENT: TypeAdapter[str] = TypeAdapter(models.Moment)
     st.integers(-1439, 1439),
 )
 def test_any_offset(moment: datetime, offset: int) -> None:
-    """A time in any offset is the same moment in UTC, to the millisecond below."""
+    """A time in any offset is the same time in UTC, truncated to milliseconds."""
     sign, minutes = "-" if offset < 0 else "+", abs(offset)
     text = f"{moment.isoformat(timespec='microseconds')}{sign}{minutes // 60:02}:{minutes % 60:02}"
     kept = datetime.fromisoformat(MOMENT.validate_python(text))
@@ -782,7 +784,7 @@ def test_any_offset(moment: datetime, offset: int) -> None:
     | st.from_regex(r"\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-6]\d:[0-6]\d(\.\d+)?(Z|[+-]\d\d:\d\d)", fullmatch=True)
 )
 def test_any_text_for_a_time(text: str) -> None:
-    """Whatever is sent as a time is one, as events name it, or is refused."""
+    """Any text is a time in the form of events, or refused."""
     try:
         kept = MOMENT.validate_python(text)
     except ValidationError:
@@ -807,8 +809,8 @@ ROUTES = {
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=" ".join)
-def test_somebody_elses(api: Api, deployed: Dependencies, webhook_id: str, route: tuple[str, str]) -> None:
-    """Another owner's endpoint is answered like one that does not exist, by every route, and stays as it is."""
+def test_other_owner(api: Api, deployed: Dependencies, webhook_id: str, route: tuple[str, str]) -> None:
+    """All routes answer another owner's endpoint like one that does not exist, and do not change it."""
     (method, rest), before = route, deployed.endpoints.of("ana")
     body = ROUTES[route][1]
     foreign = api(method, f"/webhooks/{webhook_id}{rest}", body, owner="ben")
@@ -816,12 +818,12 @@ def test_somebody_elses(api: Api, deployed: Dependencies, webhook_id: str, route
     for unknown in (UNKNOWN, "x", webhook_id.lower(), "wh_", "events_"):
         assert api(method, f"/webhooks/{unknown}{rest}", body, owner="ben").json == foreign.json
     assert deployed.endpoints.of("ana") == before
-    assert deployed.jobs.page("ben") == ([], None)
+    assert deployed.jobs.listing.page("ben") == ([], None)
 
 
 @pytest.mark.parametrize("route", [("POST", None), ("GET", None), ("GET", "/events"), *ROUTES], ids=str)
 def test_scopes(api: Api, deployed: Dependencies, webhook_id: str, route: tuple[str, Any]) -> None:
-    """Looking needs the scope to read, everything else the one to write, and no other scope replaces it."""
+    """GET needs `webhooks:read`, all other methods need `webhooks:write`."""
     method, rest = route
     scope, body = ROUTES.get(route, ("webhooks:read" if method == "GET" else "webhooks:write", HOOK))
     path = (
@@ -839,7 +841,7 @@ def test_scopes(api: Api, deployed: Dependencies, webhook_id: str, route: tuple[
 
 
 def test_body_of_a_rotation(api: Api, webhook_id: str) -> None:
-    """A rotation needs no body; one that is no object is refused."""
+    """A rotation needs no body, and refuses one that is not an object."""
     path = f"/webhooks/{webhook_id}/rotate-secret"
     for body in (None, "", "{}", "null"):
         assert api("POST", path, body).status == 200, json.dumps(body)

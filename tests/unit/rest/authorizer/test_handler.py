@@ -1,3 +1,5 @@
+"""The authorizer (rest.authorizer)."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -23,7 +25,7 @@ def ask(authorization: str | None, name: str = "Authorization") -> dict[str, Any
 
 
 def test_allow(store: KeyStore) -> None:
-    """A valid key allows the whole stage, since the answer is kept for other routes, and no other stage."""
+    """A valid key allows the whole stage, since the response is cached for other routes, and no other stage."""
     token, key = store.create(owner="ana", scopes=("jobs:read", "search"))
     assert ask(f"Bearer {token}") == {
         "principalId": "ana",
@@ -46,7 +48,7 @@ def test_allow(store: KeyStore) -> None:
     [("authorization", "Bearer {}"), ("AUTHORIZATION", "bearer {}"), ("Authorization", "BEARER  {} ")],
 )
 def test_forms(store: KeyStore, name: str, form: str) -> None:
-    """Header names and the scheme are read without regard to case, as HTTP has them."""
+    """Header names and the scheme are case-insensitive."""
     token, _ = store.create(owner="ana")
     assert ask(form.format(token), name)["principalId"] == "ana"
 
@@ -68,14 +70,14 @@ def test_forms(store: KeyStore, name: str, form: str) -> None:
     ],
 )
 def test_unauthorized(store: KeyStore, form: str | None) -> None:
-    """Whatever is wrong with the header, the gateway is told exactly what it makes a 401 of."""
+    """An invalid header raises the exact text for which API Gateway returns 401."""
     token, _ = store.create(owner="ana")
     with pytest.raises(Exception, match=r"^Unauthorized$"):
         ask(form and form.format(token, token))
 
 
-def test_reasons_look_alike(store: KeyStore, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """Revoked, unknown and malformed keys get one and the same answer, and no secret is logged."""
+def test_same_error(store: KeyStore, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """Revoked, unknown and malformed keys raise the same error, and no secret is logged."""
     token, key = store.create(owner="ana")
     store.revoke(key.key_id)
     answers = set()
@@ -88,6 +90,6 @@ def test_reasons_look_alike(store: KeyStore, logged: Callable[[], list[dict[str,
 
 
 def test_no_headers(store: KeyStore) -> None:
-    """A request without any header is unauthorized, not an error of ours."""
+    """A request without headers is unauthorized."""
     with pytest.raises(Exception, match=r"^Unauthorized$"):
         handler({"methodArn": ARN, "headers": None}, None)

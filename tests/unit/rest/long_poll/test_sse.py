@@ -1,3 +1,5 @@
+"""Server-sent events (rest.long_poll.sse)."""
+
 from __future__ import annotations
 
 import json
@@ -15,16 +17,16 @@ from rest.long_poll.sse import encode, sequence_of
 from tests.support import sse
 from tests.unit.examples import event
 
-OPEN = [(kind.name, name) for kind in KINDS.values() for name in kind.names if name not in kind.final_names]
+OPEN = [(kind.name, name) for kind in KINDS.values() for name in kind.event_names if name not in kind.final_events]
 ENDINGS = [
     (kind.name, name, status)
     for kind in KINDS.values()
-    for name, status in zip(kind.final_names, ("completed", "failed", "canceled"), strict=True)
+    for name, status in zip(kind.final_events, ("completed", "failed", "canceled"), strict=True)
 ]
 
 
 def logged(sequence: int, kind: str, name: str, **facts: Any) -> Event:
-    """An event that ends nothing."""
+    """An event that is not the last."""
     payload = {"event": name, "sequence": sequence, **facts}
     told = {"status": "running", "lifecycle": "progress", "body": events.encode(payload)}
     return event(kind=kind, name=name, sequence=sequence, **told)
@@ -37,7 +39,7 @@ def ending(sequence: int, kind: str, name: str, status: str) -> Event:
 
 @st.composite
 def logs(draw: Any) -> list[Event]:
-    """Any events that do not end a job, from anywhere in a log, with any text in them."""
+    """Events from anywhere in a log, none of them the last, with any text in them."""
     first = draw(st.integers(1, 10**6))
     facts = draw(st.lists(st.tuples(st.sampled_from(OPEN), st.text(), st.text()), min_size=1, max_size=8))
     return [
@@ -46,8 +48,8 @@ def logs(draw: Any) -> list[Event]:
 
 
 @given(logs(), st.text("0123456789", max_size=3))
-def test_what_is_written_is_heard(log: list[Event], known: str) -> None:
-    """A reader after the specification hears each event once, in order: number, name and payload, byte by byte."""
+def test_events(log: list[Event], known: str) -> None:
+    """A conforming reader gets each event once, in order, with id, name and payload."""
     heard = sse.parse(encode(log), last_event_id=known)
     assert [(each.last_event_id, each.type, each.data) for each in heard.events] == [
         (str(each.sequence), each.name, each.body) for each in log
@@ -73,8 +75,8 @@ NASTY = [
 
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
-def test_no_text_breaks_out(text: str) -> None:
-    """No text of a caller ends a line or an event, or becomes a field of the stream."""
+def test_any_text(text: str) -> None:
+    """No text of a payload ends a line or an event, or adds a field."""
     written = encode([logged(3, "document", "document.progressed", text=text, **{f"k{text}": 1})])
     assert written.isascii()
     (heard,) = sse.parse(written).events
@@ -84,7 +86,7 @@ def test_no_text_breaks_out(text: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name", "status"), ENDINGS)
 def test_end(kind: str, name: str, status: str) -> None:
-    """After a job's last event comes `end` with its status, without a number: the last event stays the last."""
+    """After a job's last event comes `end` with its status and without an id."""
     last = ending(7, kind, name, status)
     before = logged(6, kind, f"{kind}.progressed")
     _, told, end = sse.parse(encode([before, last])).events
@@ -95,14 +97,14 @@ def test_end(kind: str, name: str, status: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), OPEN)
 def test_no_end(kind: str, name: str) -> None:
-    """No other event of any kind ends anything, and an ending ends only where it is the last."""
+    """There is no `end` after other events."""
     heard = sse.parse(encode([logged(1, kind, name)])).events
     assert [each.type for each in heard] == [name]
 
 
 @given(logs(), st.booleans())
 def test_one_name_for_all(log: list[Event], ended: bool) -> None:
-    """Where one name was asked for all events have it, the last one too, and no `end` comes after that."""
+    """With one name, all events have it, and there is no `end`."""
     last = [ending(10**9 - 1, "document", "document.indexed", "completed")] if ended else []
     heard = sse.parse(encode([*log, *last], named="message"))
     assert [(each.type, each.data, each.last_event_id) for each in heard.events] == [
@@ -113,13 +115,13 @@ def test_one_name_for_all(log: list[Event], ended: bool) -> None:
 
 @pytest.mark.parametrize("log", [[], [event()]], ids=["nothing", "something"])
 def test_retry(log: list[Event]) -> None:
-    """A client is to come back after a second, also where nothing was told."""
+    """Clients reconnect after a second, also without events."""
     assert sse.parse(encode(log)).retry == 1000
 
 
 @given(st.text("0123456789", max_size=3))
-def test_nothing(known: str) -> None:
-    """Where nothing has happened nothing is dispatched, and what the client knows stays."""
+def test_no_events(known: str) -> None:
+    """Without events nothing is dispatched, and the client's last id stays."""
     heard = sse.parse(encode([]), last_event_id=known)
     assert (heard.events, heard.last_event_id) == ([], known)
     assert heard.comments
@@ -127,7 +129,7 @@ def test_nothing(known: str) -> None:
 
 @given(logs(), st.floats(0, 1))
 def test_cut(log: list[Event], place: float) -> None:
-    """A stream that is cut anywhere has told whole events alone, and the client knows which was the last."""
+    """A stream that is cut anywhere contains whole events only."""
     text = encode(log)
     heard = sse.parse(text[: int(place * len(text))])
     assert [each.data for each in heard.events] == [each.body for each in log][: len(heard.events)]
@@ -135,22 +137,22 @@ def test_cut(log: list[Event], place: float) -> None:
 
 
 @given(st.integers(0, 999_999_999))
-def test_numbers(sequence: int) -> None:
-    """The number that was sent as an id is read back."""
+def test_sequence_of(sequence: int) -> None:
+    """The id of an event is read as its sequence."""
     assert sequence_of(str(sequence)) == sequence == sequence_of(f" {sequence} ")
 
 
 @pytest.mark.parametrize(
     "text", [None, "", " ", "x", "-1", "+1", "1.0", "1e3", "0x1", "1 2", "٣", "²", "1_0", "9" * 10]
 )
-def test_no_numbers(text: str | None) -> None:
-    """What is no number of an event is as if nothing had been sent."""
+def test_unknown_ids(text: str | None) -> None:
+    """Other ids are ignored."""
     assert sequence_of(text) == 0
 
 
 @given(st.text())
 def test_any_id(text: str) -> None:
-    """A client may send whatever it likes."""
+    """Any id is accepted."""
     assert 0 <= sequence_of(text) < 10**9
 
 
@@ -173,6 +175,6 @@ def test_any_id(text: str) -> None:
         ("id: 1\0\nretry: x\nother: y\ndata: 1\n\n", [("message", "1", "")]),
     ],
 )
-def test_the_reader(text: str, heard: list[tuple[str, str, str]]) -> None:
-    """The reader that these tests hear with reads what the specification gives as examples."""
+def test_reader(text: str, heard: list[tuple[str, str, str]]) -> None:
+    """The reader in these tests passes the examples of the specification."""
     assert [(each.type, each.data, each.last_event_id) for each in sse.parse(text).events] == heard

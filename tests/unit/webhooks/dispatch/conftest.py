@@ -1,4 +1,4 @@
-"""Dispatching over moto on a virtual clock, and what a test plays on."""
+"""A dispatcher over moto with a virtual clock."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from core import events
 from core.dependencies import Dependencies, dependencies
 from core.jobs import FINAL, Job, begin, cancel
 from core.jobs.machine import report_progress
+from core.webhooks.deliveries.model import Delivery, delivery_id
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import Delivery, delivery_id
+from core.webhooks.endpoints.model import Endpoint, Key
 from core.webhooks.endpoints.owner_log import OwnerLog
-from core.webhooks.endpoints.store import Endpoint, Endpoints, Key
+from core.webhooks.endpoints.store import Endpoints
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock
-from tests.unit.core.webhooks.rows import attempt, failure
+from tests.unit.core.webhooks.samples import attempt, failure
 from tests.unit.examples import DAY, job
 from webhooks.dispatch.handler import handler
 
@@ -42,12 +43,12 @@ class Bench:
     # ── what there is ────────────────────────────────────────────────────────────────────────────────────
 
     def endpoint(self, owner: str = "ana", **facts: Any) -> Endpoint:
-        """One that wants everything. What dispatches has no vault, so its key is none."""
+        """An endpoint that wants all events. The dispatcher cannot encrypt, so its key is not a real one."""
         self.made += 1
         made = Endpoint(
             endpoint_id=f"wh_{self.made:026d}",
             owner=owner,
-            keys=(Key(sealed=b"sealed"),),
+            keys=(Key(encrypted=b"encrypted"),),
             created_at=facts.pop("created_at", events_timestamp()),
             updated_at=events_timestamp(),
             **{"url": URL, "events": ("*",)} | facts,
@@ -60,7 +61,7 @@ class Bench:
         change(endpoint.owner, endpoint.endpoint_id, lambda each: replace(each, **changes))
 
     def job(self, **facts: Any) -> Job:
-        """A document's job that has just been submitted: one event."""
+        """A new document job, with one event."""
         return self.of.jobs.submit(DOCUMENT, job(at=time.time(), **facts)).job
 
     def canceled(self, **facts: Any) -> Job:
@@ -73,10 +74,10 @@ class Bench:
         self.of.jobs.apply(subject.job_id, report_progress(done, 9))
 
     def bodies(self, subject: Job) -> list[str]:
-        return [event.body for event in self.of.jobs.log(subject.job_id)]
+        return [event.body for event in self.of.jobs.log.read_all(subject.job_id)]
 
     def replay(self, endpoint: Endpoint, mode: str, **asked: Any) -> Job:
-        """A replay of all that there was, just asked for."""
+        """A new replay of all events until now."""
         input = {
             "webhook_id": endpoint.endpoint_id,
             "mode": mode,
@@ -100,7 +101,7 @@ class Bench:
         return found
 
     def end(self, delivery: Delivery, *, well: bool = False) -> Delivery:
-        """Its one attempt is made, and it fails for good unless all is well."""
+        """Make its only attempt, which fails unless `well`."""
         claim = self.of.deliveries.claim(delivery.delivery_id, attempts=delivery.attempts)
         assert claim is not None
         made = attempt if well else failure
@@ -111,7 +112,7 @@ class Bench:
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────
 
     def arrive(self, *bodies: str, receives: int = 1) -> list[int]:
-        """Hand over these messages; the places of those that failed."""
+        """Invoke the dispatcher with these messages. Returns the positions of those that failed."""
         records = [
             {
                 "messageId": str(number),
@@ -125,13 +126,13 @@ class Bench:
         return [int(failure["itemIdentifier"]) for failure in failures]
 
     def queued(self) -> list[Message]:
-        """What was queued for the sender since this was last asked."""
+        """Messages that were sent to the sender since the last call."""
         batches = [call.params for call in self.calls.log if call.operation == "SendMessageBatch"]
         self.calls.log.clear()
         return [Message.parse(entry["MessageBody"]) for batch in batches for entry in batch["Entries"]]
 
     def run(self, replay: Job) -> int:
-        """Have a replay done to its end, as its own messages ask for; how many slices it took."""
+        """Run a replay to its end by its messages. Returns the number of slices."""
         client, url = self.of.sqs, self.of.settings.notify_queue_url
         body, slices = json.dumps({"event": "replay.continued", "job_id": replay.job_id}), 0
         waiting = [body]
@@ -144,21 +145,21 @@ class Bench:
         return slices
 
     def owner_event(self, name: str, **facts: Any) -> str:
-        """The bytes of an event of the owner's own."""
+        """The bytes of an event of the owner."""
         log = OwnerLog(self.of.jobs._client, "jobs", retention_seconds=DAY)
         log.append("ana", name, **facts)
         return log.page("ana")[0][0]
 
 
 def attributes(body: str) -> dict[str, dict[str, str]]:
-    """What the publisher sends beside an event of `ana`, of which the dispatcher reads these."""
-    told = {"owner": "ana"}
+    """The message attributes of an event of `ana` that the dispatcher reads."""
+    facts = {"owner": "ana"}
     with suppress(ValueError):
         payload = json.loads(body)
         if "status" in payload:
             first = "submitted" if payload["sequence"] == 1 else "progress"
-            told["lifecycle"] = "ended" if payload["status"] in FINAL else first
-    return {name: {"stringValue": value, "dataType": "String"} for name, value in told.items()}
+            facts["lifecycle"] = "ended" if payload["status"] in FINAL else first
+    return {name: {"stringValue": value, "dataType": "String"} for name, value in facts.items()}
 
 
 def events_timestamp(seconds: float = 0) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from core import events
 from core.jobs import begin, complete
-from core.webhooks.deliveries.store import SAFETY_SECONDS
+from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS
 from core.webhooks.endpoints.store import Endpoints
 from kinds.document.kind import DOCUMENT
 from tests.unit.examples import DAY, event, job
@@ -19,7 +19,7 @@ from webhooks.dispatch import handler as module
 
 
 def test_delivery(bench: Bench) -> None:
-    """A final event becomes a delivery with the event's own bytes, written first and then queued."""
+    """A final event becomes a delivery with the event's bytes, which is written and then queued."""
     subject = bench.canceled(webhook_url=URL)
     body = bench.bodies(subject)[-1]
     assert bench.arrive(body) == []
@@ -33,26 +33,26 @@ def test_delivery(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "heard"),
+    ("wanted", "expected"),
     [
         ((), ["document.indexed", "document.failed", "document.canceled"]),
         (("document.chunked", "document.failed"), ["document.chunked", "document.failed"]),
     ],
 )
-def test_wanted(wanted: tuple[str, ...], heard: list[str]) -> None:
-    """A webhook is called with the events that its job names, or else with those that end it."""
+def test_wanted(wanted: tuple[str, ...], expected: list[str]) -> None:
+    """A job's URL gets the events that the job names, or the final one."""
     subject = job(webhook_url=URL, webhook_events=wanted)
-    log = [event(name=name, lifecycle=lifecycle(name)) for name in DOCUMENT.names]
-    assert [each.name for each in log if module.is_wanted(each, subject)] == heard
+    log = [event(name=name, lifecycle=lifecycle(name)) for name in DOCUMENT.event_names]
+    assert [each.name for each in log if module.job_wants(subject, each)] == expected
 
 
 def lifecycle(name: str) -> str:
-    return "ended" if name in DOCUMENT.final_names else "progress"
+    return "ended" if name in DOCUMENT.final_events else "progress"
 
 
 @pytest.mark.parametrize("facts", [{"webhook_url": None}, {"webhook_events": ("document.failed",)}])
 def test_not_wanted(bench: Bench, facts: dict[str, Any]) -> None:
-    """A job without a webhook, or with other wishes, is left alone."""
+    """A job without a webhook, or whose webhook does not want the event, has no delivery."""
     body = bench.bodies(bench.canceled(**{"webhook_url": URL} | facts))[-1]
     assert bench.arrive(body) == []
     assert (bench.queued(), bench.find(body)) == ([], None)
@@ -62,7 +62,7 @@ def test_not_wanted(bench: Bench, facts: dict[str, Any]) -> None:
 
 
 def test_patterns(bench: Bench) -> None:
-    """Each endpoint gets the events whose names it asked for, of its owner's jobs, and no others."""
+    """Each endpoint gets the events of its owner that match its patterns, and no others."""
     wanting = {
         names: bench.endpoint(events=names)
         for names in (("document.canceled",), ("*.canceled",), ("document.*",), ("*",))
@@ -76,25 +76,25 @@ def test_patterns(bench: Bench) -> None:
 
 
 def test_the_default_endpoint(bench: Bench) -> None:
-    """The default endpoint has no events of its own: it gets what jobs name."""
-    _, operation = _with_vault(bench)
+    """The default endpoint gets no events by itself."""
+    _, operation = _default_endpoint(bench)
     bench.of.jobs._client.put_item(**operation["Put"])
     body = bench.bodies(bench.canceled())[-1]
     bench.arrive(body)
     assert (bench.queued(), bench.find(body)) == ([], None)
 
 
-def _with_vault(bench: Bench) -> tuple[str, dict[str, Any]]:
-    class Vault:
-        def seal(self, text: str, **context: str) -> bytes:
+def _default_endpoint(bench: Bench) -> tuple[str, dict[str, Any]]:
+    class Cipher:
+        def encrypt(self, text: str, **context: str) -> bytes:
             return text.encode()
 
-    endpoints = Endpoints(bench.of.dynamodb, "jobs", Vault())  # type: ignore[arg-type]
+    endpoints = Endpoints(bench.of.dynamodb, "jobs", Cipher())  # type: ignore[arg-type]
     return endpoints.draft_default("ana")
 
 
 def test_filter(bench: Bench) -> None:
-    """An endpoint with a filter gets those events whose payloads pass it."""
+    """An endpoint with a filter gets the events whose payloads match."""
     fitting = bench.endpoint(filter={"document_id": ["notes"]})
     other = bench.endpoint(filter={"document_id": [{"prefix": "x"}]})
     body = bench.bodies(bench.canceled())[-1]
@@ -105,7 +105,7 @@ def test_filter(bench: Bench) -> None:
 
 @pytest.mark.parametrize("format", ["recado", "thin", "cloudevents", "slack"])
 def test_format(bench: Bench, format: str) -> None:
-    """What is sent is rendered once and stored as it is, whatever the endpoint's format is later."""
+    """The body is rendered once, and stays the same if the endpoint's format changes."""
     endpoint = bench.endpoint(format=format)
     body = bench.bodies(bench.canceled())[-1]
     bench.arrive(body)
@@ -118,8 +118,24 @@ def test_format(bench: Bench, format: str) -> None:
     assert bench.get(body, endpoint) == stored
 
 
+def test_body_is_parsed_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body of a message is parsed once, however many endpoints filter or convert it."""
+    for _ in range(3):
+        bench.endpoint(filter={"document_id": ["notes"]}, format="cloudevents")
+    body = bench.bodies(bench.canceled())[-1]
+    parse, parsed = json.loads, []
+
+    def loads(text: Any, **options: Any) -> Any:
+        parsed.append(text)
+        return parse(text, **options)
+
+    monkeypatch.setattr(json, "loads", loads)
+    assert bench.arrive(body) == []
+    assert parsed.count(body) - 1 == 1  # one is of `bench.arrive`
+
+
 def test_disabled(bench: Bench) -> None:
-    """What a disabled endpoint would have got is kept, to be recovered, and not queued."""
+    """A delivery to a disabled endpoint is discarded and not queued."""
     endpoint = bench.endpoint(enabled=False, disabled_reason="gone")
     body = bench.bodies(bench.canceled())[-1]
     bench.arrive(body)
@@ -129,7 +145,7 @@ def test_disabled(bench: Bench) -> None:
 
 
 def test_many_endpoints(bench: Bench) -> None:
-    """An owner may have more endpoints than a transaction has actions: each gets its delivery, queued once."""
+    """With more endpoints than a transaction has actions, each gets its delivery, queued once."""
     endpoints = [bench.endpoint() for _ in range(104)]
     body = bench.bodies(bench.canceled(webhook_url=URL))[-1]
     bench.queued()
@@ -139,15 +155,15 @@ def test_many_endpoints(bench: Bench) -> None:
     assert (set(queued), len(queued)) == (expected, 105)
 
 
-def test_an_event_that_comes_twice(bench: Bench) -> None:
-    """Only what still waits for its first attempt is queued again."""
-    waiting, sent, retried, in_hand = (bench.endpoint() for _ in range(4))
+def test_repeated_event(bench: Bench) -> None:
+    """A repeated event queues only the deliveries without an attempt."""
+    waiting, sent, retried, claimed = (bench.endpoint() for _ in range(4))
     body = bench.bodies(bench.canceled())[-1]
     bench.arrive(body)
     store = bench.of.deliveries
     bench.end(bench.get(body, sent), well=True)
     bench.end(bench.get(body, retried))
-    assert store.claim(bench.get(body, in_hand).delivery_id, attempts=0)
+    assert store.claim(bench.get(body, claimed).delivery_id, attempts=0)
     bench.queued()
     bench.arrive(body)
     assert [queued.endpoint_id for queued in bench.queued()] == [waiting.endpoint_id]
@@ -155,7 +171,7 @@ def test_an_event_that_comes_twice(bench: Bench) -> None:
 
 @pytest.mark.parametrize("failing", ["SendMessageBatch", "PutItem", "Query"])
 def test_a_failure(bench: Bench, failing: str) -> None:
-    """An event that could not be dispatched comes again, and then all is written and queued."""
+    """An event that fails is received again, and then all its deliveries are written and queued."""
     endpoints = [bench.endpoint() for _ in range(12)]
     body = bench.bodies(bench.canceled())[-1]
     bench.calls.fail("*", failing, "InternalError")
@@ -166,7 +182,7 @@ def test_a_failure(bench: Bench, failing: str) -> None:
 
 
 def test_partly_queued(bench: Bench) -> None:
-    """Where SQS refuses some of a batch the event comes again; all that were taken are sent once all the same."""
+    """If SQS refuses some messages, the event fails and is received again."""
     endpoints = [bench.endpoint() for _ in range(12)]
     body = bench.bodies(bench.canceled())[-1]
     failed = {"Id": "3", "Code": "InternalError", "SenderFault": False}
@@ -179,39 +195,39 @@ def test_partly_queued(bench: Bench) -> None:
 
 
 def test_written_and_never_queued(bench: Bench) -> None:
-    """What was written and never queued is in the index of what is due."""
+    """A delivery that was written but not queued becomes due in the index."""
     endpoint = bench.endpoint()
     body = bench.bodies(bench.canceled())[-1]
     bench.calls.fail("sqs", "SendMessageBatch", "InternalError")
     bench.arrive(body)
-    bench.clock.advance(SAFETY_SECONDS + 1)
-    due = [entry["pk"] for shard in range(16) for entry in bench.of.deliveries.due(shard)]
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
+    due = [entry["pk"] for shard in range(16) for entry in bench.of.delivery_index.due(shard)]
     assert due == [f"DELIVERY#{bench.get(body, endpoint).delivery_id}"]
 
 
 def test_expired_job(bench: Bench) -> None:
-    """An event of a job that is gone is done."""
+    """An event of an expired job is ignored."""
     bench.endpoint()
     gone = {"event": "document.indexed", "job_id": "job_gone", "event_id": "evt_1", "timestamp": "", "sequence": 5}
     assert bench.arrive(events.encode(gone)) == []
     assert bench.queued() == []
 
 
-def test_lengths_are_learned(bench: Bench) -> None:
-    """The event that completes a job teaches how long such jobs take; no other event of any job does."""
+def test_durations_are_recorded(bench: Bench) -> None:
+    """Only the event that completes a job records its duration."""
     done, gone = bench.job(), bench.canceled()
     bench.of.jobs.apply(done.job_id, begin(DOCUMENT, stage="validate", lease="x"))
     bench.clock.advance(600)
     bench.of.jobs.apply(done.job_id, complete(DOCUMENT, lease="x", result={}))
     *before, last = bench.bodies(done)
     assert bench.arrive(*before, *bench.bodies(gone)) == []
-    assert bench.of.jobs.history("ana", "document").seconds == ()
+    assert bench.of.jobs.durations.history("ana", "document").seconds == ()
     assert bench.arrive(last) == []
-    assert bench.of.jobs.history("ana", "document").seconds == (pytest.approx(600, abs=1),)
+    assert bench.of.jobs.durations.history("ana", "document").seconds == (pytest.approx(600, abs=1),)
 
 
 def test_a_batch(bench: Bench) -> None:
-    """One message that fails keeps none of the others back."""
+    """A message that fails does not affect the others."""
     bench.endpoint()
     body = bench.bodies(bench.canceled())[-1]
     assert bench.arrive("{", body) == [0]
@@ -223,7 +239,7 @@ def test_a_batch(bench: Bench) -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_ping(bench: Bench, enabled: bool) -> None:
-    """A test goes to the endpoint that is tested, whatever its state and wishes, once; and to no other."""
+    """A ping goes only to its endpoint, once, even if that is disabled or has other patterns."""
     endpoint, _ = bench.endpoint(enabled=enabled, events=("document.failed",)), bench.endpoint()
     body = bench.owner_event("ping", endpoint_id=endpoint.endpoint_id)
     assert bench.arrive(body) == []
@@ -233,14 +249,14 @@ def test_ping(bench: Bench, enabled: bool) -> None:
     assert (found.status, found.single, found.job_id, found.sequence) == ("pending", True, None, None)
 
 
-def test_ping_of_what_is_gone(bench: Bench) -> None:
-    """A test of an endpoint that was deleted meanwhile is done."""
+def test_ping_of_a_deleted_endpoint(bench: Bench) -> None:
+    """A ping of a deleted endpoint is ignored."""
     assert bench.arrive(bench.owner_event("ping", endpoint_id="wh_01JDXQ3V8N2M4K6H8G0F2E4D6C")) == []
     assert bench.queued() == []
 
 
 def test_endpoint_disabled(bench: Bench) -> None:
-    """The owner's other endpoints are told that one was disabled, ordered ones too; itself is not."""
+    """The owner's other endpoints get `endpoint.disabled`, ordered ones too; the disabled one does not."""
     disabled, other = bench.endpoint(enabled=False), bench.endpoint(events=("endpoint.*",))
     ordered = bench.endpoint(ordered=True)
     body = bench.owner_event("endpoint.disabled", endpoint_id=disabled.endpoint_id, reason="gone")

@@ -15,21 +15,21 @@ from core.dependencies import Dependencies, dependencies
 from core.jobs import Job
 from core.jobs.machine import report_progress
 from core.webhooks.deliveries.after_attempt import AfterAttempt
+from core.webhooks.deliveries.model import Delivery, delivery_id
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import Delivery, delivery_id
 from core.webhooks.endpoints import patterns
-from core.webhooks.endpoints.store import Endpoint, Key
+from core.webhooks.endpoints.model import Endpoint, Key
 from kinds.document.kind import DOCUMENT
 from tests.unit.conftest import ENVIRONMENT
 from tests.unit.core.jobs.memory_table import MemoryTable
-from tests.unit.core.webhooks.rows import FakeSqs, attempt, failure
+from tests.unit.core.webhooks.samples import FakeSqs, attempt, failure
 from tests.unit.examples import job
 from tests.unit.webhooks.dispatch.conftest import Bench, attributes
 from webhooks.dispatch.handler import handler
 
 
 class World:
-    """Dispatch and senders over one table in memory. Messages wait in `sqs` until a test hands them over."""
+    """Dispatcher and sender over one table in memory. Tests pass on the messages in `sqs`."""
 
     def __init__(self, wanted: tuple[str, ...], count: int) -> None:
         self.sqs = FakeSqs()
@@ -37,7 +37,7 @@ class World:
         self.endpoint = Endpoint(
             endpoint_id=ids.new("wh"),
             owner="ana",
-            keys=(Key(sealed=b""),),
+            keys=(Key(encrypted=b""),),
             created_at=events.timestamp(0),
             updated_at=events.timestamp(0),
             url="https://example.com",
@@ -48,7 +48,7 @@ class World:
         self.job: Job = self.of.jobs.submit(DOCUMENT, job(at=4e9)).job
         for done in range(count):
             self.of.jobs.apply(self.job.job_id, report_progress(done, count))
-        self.log = list(self.of.jobs.log(self.job.job_id))
+        self.log = list(self.of.jobs.log.read_all(self.job.job_id))
         self.after_attempt = AfterAttempt(self.of.jobs, self.of.deliveries, self.of.webhooks_queue)
         self.ended: list[int] = []
 
@@ -56,26 +56,26 @@ class World:
     def of(self) -> Dependencies:
         return dependencies
 
-    def arrive(self, place: int) -> None:
-        body = self.log[place % len(self.log)].body
+    def arrive(self, position: int) -> None:
+        body = self.log[position % len(self.log)].body
         record = {"messageId": "m", "body": body, "attributes": {"ApproximateReceiveCount": "1"}}
         record["messageAttributes"] = attributes(body)
         assert handler({"Records": [record]}, None) == {"batchItemFailures": []}
 
     def deliveries(self) -> list[tuple[int, Delivery | None]]:
-        """Those of the events that are wanted, by their place in the log."""
+        """The deliveries of the wanted events, by their position in the log."""
         wanted = [event for event in self.log if patterns.matches(self.wanted, event)]
         store, endpoint_id = self.of.deliveries, self.endpoint.endpoint_id
         return [(int(e.sequence or 0), store.get(delivery_id(e.event_id, endpoint_id))) for e in wanted]
 
-    def send(self, place: int, outcome: str) -> None:
-        """What the sender does with one of the messages that wait."""
+    def send(self, position: int, outcome: str) -> None:
+        """Handle one of the queued messages like the sender."""
         if not self.sqs.messages:
             return
-        message: Message = self.sqs.messages.pop(place % len(self.sqs.messages))
+        message: Message = self.sqs.messages.pop(position % len(self.sqs.messages))
         store = self.of.deliveries
-        former = store.get(message.follows) if message.follows else None
-        if former and former.is_open:
+        predecessor = store.get(message.follows) if message.follows else None
+        if predecessor and predecessor.is_open:
             return
         claim = store.claim(message.delivery_id, attempts=message.attempts)
         if claim is None:
@@ -100,7 +100,7 @@ def world(wanted: tuple[str, ...], count: int) -> Iterator[World]:
         dependencies.cache_clear()
         sqs = FakeSqs()
         patch.setattr(clients, "client", lambda service: sqs)
-        patch.setattr(clients, "busy", lambda service: sqs)
+        patch.setattr(clients, "high_throughput", lambda service: sqs)
         made = World(wanted, count)
         made.sqs = sqs
         yield made
@@ -117,17 +117,17 @@ wishes = st.sampled_from([("*",), ("document.progressed",), ("document.uploaded"
 @settings(max_examples=150, deadline=None)
 @given(wanted=wishes, count=st.integers(1, 5), script=st.lists(steps, max_size=30), rest=st.randoms())
 def test_any_order(wanted: tuple[str, ...], count: int, script: list[tuple[str, int, str]], rest: Any) -> None:
-    """In whatever order a job's events come, and however often, each is sent, after those before it."""
+    """In any order of messages, with repetitions, each event is sent after those before it."""
     with world(wanted, count) as bench:
-        for action, place, outcome in script:
+        for action, position, outcome in script:
             if action == "arrive":
-                bench.arrive(place)
+                bench.arrive(position)
             else:
-                bench.send(place, outcome)
+                bench.send(position, outcome)
         last = list(range(len(bench.log)))
         rest.shuffle(last)
-        for place in last:
-            bench.arrive(place)
+        for position in last:
+            bench.arrive(position)
         while bench.sqs.messages:
             bench.send(rest.randrange(99), "ok")
         found = bench.deliveries()
@@ -135,8 +135,8 @@ def test_any_order(wanted: tuple[str, ...], count: int, script: list[tuple[str, 
         assert bench.ended == sorted(bench.ended) == [sequence for sequence, _ in found]
 
 
-def test_the_last_comes_first(bench: Bench) -> None:
-    """An event that comes before its predecessors brings them along, and only the first of them is queued."""
+def test_last_event_first(bench: Bench) -> None:
+    """An event that arrives first creates the deliveries before it, and only the first one is queued."""
     endpoint = bench.endpoint(ordered=True)
     bodies = bench.bodies(bench.canceled())
     bench.arrive(bodies[-1])
@@ -150,8 +150,8 @@ def test_the_last_comes_first(bench: Bench) -> None:
     assert [queued.delivery_id for queued in bench.queued()] == [first.delivery_id]
 
 
-def test_what_is_not_wanted_is_passed_over(bench: Bench) -> None:
-    """The predecessor is the last event before that the endpoint wants, by name and by filter."""
+def test_predecessor(bench: Bench) -> None:
+    """The predecessor is the last event before that matches the endpoint's patterns and filter."""
     endpoint = bench.endpoint(ordered=True, events=("document.uploaded", "document.canceled"))
     bodies = bench.bodies(bench.canceled())
     bench.arrive(bodies[-1])
@@ -159,8 +159,8 @@ def test_what_is_not_wanted_is_passed_over(bench: Bench) -> None:
     assert bench.find(bodies[1], endpoint) is None
 
 
-def test_what_was_before_the_endpoint(bench: Bench) -> None:
-    """Events from before the endpoint existed are not brought along."""
+def test_events_before_the_endpoint(bench: Bench) -> None:
+    """Events from before the endpoint existed get no delivery."""
     subject = bench.job()
     bench.clock.advance(1)
     endpoint = bench.endpoint(ordered=True)
@@ -172,8 +172,8 @@ def test_what_was_before_the_endpoint(bench: Bench) -> None:
     assert len(bench.queued()) == 1
 
 
-def test_after_one_that_has_ended(bench: Bench) -> None:
-    """What comes when its predecessor has ended is queued at once."""
+def test_predecessor_has_ended(bench: Bench) -> None:
+    """A delivery whose predecessor has ended is queued at once."""
     endpoint = bench.endpoint(ordered=True)
     first, second, _ = bench.bodies(bench.canceled())
     bench.arrive(first)
@@ -184,15 +184,15 @@ def test_after_one_that_has_ended(bench: Bench) -> None:
 
 
 def test_jobs_do_not_wait_for_each_other(bench: Bench) -> None:
-    """Order is kept within a job."""
+    """The order is within one job."""
     bench.endpoint(ordered=True)
     for _ in range(3):
         bench.arrive(bench.bodies(bench.job())[0])
     assert len(bench.queued()) == 3
 
 
-def test_a_death_in_the_middle(bench: Bench) -> None:
-    """Wherever writing a chain breaks off, the messages that return or are still to come make it whole."""
+def test_killed_at_any_write(bench: Bench) -> None:
+    """After a failure at any write, the repeated and later messages complete the chain."""
     endpoint = bench.endpoint(ordered=True)
     for number in range(8):
         bodies = bench.bodies(bench.canceled())

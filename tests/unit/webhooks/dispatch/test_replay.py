@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.jobs import Job, cancel
+from core.webhooks.deliveries.model import Delivery, delivery_id
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import SAFETY_SECONDS, Delivery, delivery_id
-from core.webhooks.endpoints.store import Endpoint
+from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS
+from core.webhooks.endpoints.model import Endpoint
 from tests.unit.examples import DAY
 from tests.unit.webhooks.dispatch.conftest import Bench, events_timestamp
 from webhooks.dispatch import replay as module
@@ -31,7 +32,7 @@ def result(bench: Bench, replay: Job) -> dict[str, Any]:
 
 
 def unsent(bench: Bench, endpoint: Endpoint, count: int, **facts: Any) -> list[Delivery]:
-    """Deliveries to it that failed, one after the other."""
+    """Deliveries to the endpoint that have failed, one after the other."""
     made = []
     for _ in range(count):
         body = bench.bodies(bench.job())[0]
@@ -47,9 +48,9 @@ def ids_of(messages: list[Message]) -> list[str]:
 
 
 @given(st.integers(0, 99), st.text(max_size=9), st.booleans())
-def test_cursor(sent: int, place: str, ended: bool) -> None:
-    """Where a replay is to go on is read as it was written."""
-    cursor = Cursor(sent=sent, place=place, ended=ended)
+def test_cursor(sent: int, position: str, ended: bool) -> None:
+    """A cursor is read as it was written."""
+    cursor = Cursor(sent=sent, position=position, ended=ended)
     assert Cursor.read(cursor.text) == cursor
     assert Cursor.read(None) == Cursor()
 
@@ -59,7 +60,7 @@ def test_cursor(sent: int, place: str, ended: bool) -> None:
 
 @small
 def test_recover(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """All that failed or was discarded is sent again, the original bytes, slice by slice, each once."""
+    """Failed and discarded deliveries are sent again with the same bytes, slice by slice, each once."""
     slices(monkeypatch, size)
     endpoint = bench.endpoint()
     failed = unsent(bench, endpoint, 4)
@@ -84,7 +85,7 @@ def test_recover(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> No
 
 @pytest.mark.parametrize(("count", "slices_needed"), [(0, 1), (2, 1), (3, 2), (7, 3)])
 def test_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int, slices_needed: int) -> None:
-    """A slice that is full is followed by another, and the first that is not is the last."""
+    """A full slice is followed by another one; the first that is not full is the last."""
     slices(monkeypatch, 3)
     endpoint = bench.endpoint()
     unsent(bench, endpoint, count)
@@ -94,7 +95,7 @@ def test_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int, slice
 
 
 def test_progress(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The replay shows how far it is."""
+    """The job shows the progress of the replay."""
     slices(monkeypatch, 2)
     endpoint = bench.endpoint()
     unsent(bench, endpoint, 5)
@@ -106,7 +107,7 @@ def test_progress(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_what_is_asked_for(bench: Bench) -> None:
-    """Of one status, from a time until before another, of one endpoint."""
+    """Only deliveries of the endpoint, the statuses and the time window are sent."""
     endpoint, other = bench.endpoint(), bench.endpoint()
     before = unsent(bench, endpoint, 1)
     since = events_timestamp()
@@ -123,7 +124,7 @@ def test_only_what_is_asked_for(bench: Bench) -> None:
 
 
 def test_twice(bench: Bench) -> None:
-    """What this replay has requeued it does not requeue again; another replay may."""
+    """A replay requeues a delivery once. Another replay can requeue it again."""
     endpoint = bench.endpoint()
     (failed,) = unsent(bench, endpoint, 1)
     replay = bench.replay(endpoint, "recover")
@@ -136,8 +137,8 @@ def test_twice(bench: Bench) -> None:
     assert ids_of(bench.queued()) == [failed.delivery_id]
 
 
-def test_a_test_is_not_recovered(bench: Bench) -> None:
-    """A test that failed is over."""
+def test_ping_is_not_recovered(bench: Bench) -> None:
+    """A failed ping is not recovered."""
     endpoint = bench.endpoint()
     body = bench.owner_event("ping", endpoint_id=endpoint.endpoint_id)
     bench.arrive(body)
@@ -150,7 +151,7 @@ def test_a_test_is_not_recovered(bench: Bench) -> None:
 
 @small
 def test_recover_in_order(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """What is recovered for an ordered endpoint waits for what it followed, if that is recovered too."""
+    """At an ordered endpoint a recovered delivery waits for its predecessor if that is recovered, too."""
     slices(monkeypatch, size)
     endpoint = bench.endpoint(ordered=True)
     bodies = bench.bodies(bench.canceled())
@@ -172,7 +173,7 @@ def test_recover_in_order(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: i
 
 @small
 def test_replay(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Events from before the endpoint existed are sent to it, job by job, in the order of the log."""
+    """Events from before the endpoint existed are sent, job by job, in the order of the log."""
     slices(monkeypatch, size)
     subjects = [bench.canceled() for _ in range(5)]
     bench.clock.advance(5)
@@ -187,7 +188,7 @@ def test_replay(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> Non
 
 
 def test_original_bytes(bench: Bench) -> None:
-    """What was delivered before is sent again as it was then, whatever the format is now."""
+    """An existing delivery is sent with its bytes, whatever the format is now."""
     endpoint = bench.endpoint(format="thin")
     body = bench.bodies(bench.job())[0]
     bench.arrive(body)
@@ -201,7 +202,7 @@ def test_original_bytes(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "heard"),
+    ("asked", "expected"),
     [
         ([], ["uploaded", "canceled"]),
         (["document.canceled"], ["canceled"]),
@@ -209,17 +210,17 @@ def test_original_bytes(bench: Bench) -> None:
         (["document.*"], ["uploaded", "started", "canceled"]),
     ],
 )
-def test_which_events(bench: Bench, asked: list[str], heard: list[str]) -> None:
-    """Those that are named, or else those that the endpoint wants."""
+def test_which_events(bench: Bench, asked: list[str], expected: list[str]) -> None:
+    """The request's patterns apply, or else those of the endpoint."""
     endpoint = bench.endpoint(events=("document.uploaded", "*.canceled"))
     bodies = bench.bodies(bench.canceled())
     bench.run(bench.replay(endpoint, "replay", events=asked, until=events_timestamp(1)))
     found = [body for body in bodies if bench.find(body, endpoint)]
-    assert [json.loads(body)["event"].partition(".")[2] for body in found] == heard
+    assert [json.loads(body)["event"].partition(".")[2] for body in found] == expected
 
 
 def test_filter(bench: Bench) -> None:
-    """The endpoint's filter holds for what is sent again too."""
+    """The endpoint's filter applies to replays."""
     endpoint = bench.endpoint(filter={"document_id": ["other"]})
     bench.canceled()
     replay = bench.replay(endpoint, "replay", until=events_timestamp(1))
@@ -228,7 +229,7 @@ def test_filter(bench: Bench) -> None:
 
 
 def test_window(bench: Bench) -> None:
-    """Events count by when they happened, not by when their job was submitted."""
+    """The time window applies to the time of the event, not of the job."""
     endpoint = bench.endpoint()
     subject = bench.job()
     bench.clock.advance(3600)
@@ -245,7 +246,7 @@ def test_window(bench: Bench) -> None:
 
 
 def test_no_replay_of_replays(bench: Bench) -> None:
-    """A replay's own events are not replayed, nor do they make it go on for ever."""
+    """Events of replays are not replayed."""
     endpoint = bench.endpoint()
     earlier = bench.replay(endpoint, "recover")
     bench.run(earlier)
@@ -257,7 +258,7 @@ def test_no_replay_of_replays(bench: Bench) -> None:
 
 @small
 def test_replay_in_order(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """For an ordered endpoint each event of a job waits for the one before it."""
+    """At an ordered endpoint each event of a job waits for the one before."""
     slices(monkeypatch, size)
     subjects = [bench.canceled() for _ in range(3)]
     endpoint = bench.endpoint(ordered=True)
@@ -273,21 +274,21 @@ def test_replay_in_order(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: in
     assert result(bench, replay) == {"sent": 9}
 
 
-def test_what_is_in_hand(bench: Bench) -> None:
-    """What somebody sends at this moment is left to him, and what follows it waits for it."""
+def test_claimed_delivery(bench: Bench) -> None:
+    """A claimed delivery is not requeued, and the next one waits for it."""
     endpoint = bench.endpoint(ordered=True)
     first, second, _ = bench.bodies(bench.canceled())
     bench.arrive(first)
-    in_hand = bench.get(first, endpoint)
-    assert bench.of.deliveries.claim(in_hand.delivery_id, attempts=0)
+    claimed = bench.get(first, endpoint)
+    assert bench.of.deliveries.claim(claimed.delivery_id, attempts=0)
     bench.queued()
     bench.run(bench.replay(endpoint, "replay", until=events_timestamp(1)))
     assert bench.queued() == []
-    assert bench.get(second, endpoint).follows == in_hand.delivery_id
+    assert bench.get(second, endpoint).follows == claimed.delivery_id
 
 
 def test_a_disabled_endpoint(bench: Bench) -> None:
-    """What a disabled endpoint never got is kept as discarded, and not queued."""
+    """Deliveries to a disabled endpoint are discarded and not queued."""
     endpoint = bench.endpoint(enabled=False)
     body = bench.bodies(bench.job())[0]
     bench.run(bench.replay(endpoint, "replay", until=events_timestamp(1)))
@@ -295,7 +296,7 @@ def test_a_disabled_endpoint(bench: Bench) -> None:
 
 
 def test_old_jobs_are_not_read(bench: Bench) -> None:
-    """Jobs that ended long before the time asked for are not looked at."""
+    """Jobs that ended long before the window are not read."""
     endpoint = bench.endpoint()
     bench.canceled()
     bench.clock.advance(DAY)
@@ -307,11 +308,11 @@ def test_old_jobs_are_not_read(bench: Bench) -> None:
     assert result(bench, replay) == {"sent": len(bench.bodies(subject))}
 
 
-# ── deaths, duplicates, ends ─────────────────────────────────────────────────────────────────────────────────
+# ── failures, repetitions, ends ──────────────────────────────────────────────────────────────────────────────
 
 
-def go_wrong(bench: Bench, replay: Job, number: int) -> bool:
-    """Have the replay's call of this number fail, on any try of its; whether there was such a call."""
+def fail_call(bench: Bench, replay: Job, number: int) -> bool:
+    """Run a slice and have its call of this number fail. Returns whether there was such a call."""
     seen = 0
 
     def nth(call: Any) -> bool:
@@ -345,21 +346,21 @@ def id_in(body: str, endpoint: Endpoint) -> str:
 @pytest.mark.parametrize(
     ("mode", "prepare"), [("recover", prepare_recover), ("replay", prepare_replay)], ids=["recover", "replay"]
 )
-def test_a_death_anywhere(
+def test_killed_at_any_call(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
     prepare: Callable[[Bench, Endpoint], set[str]],
     ordered: bool,
 ) -> None:
-    """At whichever call (every eleventh) a slice dies, it is gone on with: each delivery is queued or due."""
+    """After a failure at any (every eleventh) call the replay completes, and each delivery becomes due."""
     slices(monkeypatch, 2)
     number, more = 1, True
     while more:
         endpoint = bench.endpoint(ordered=ordered)
         expected = prepare(bench, endpoint)
         replay = bench.replay(endpoint, mode, until=events_timestamp(1), events=["document.*"])
-        more = go_wrong(bench, replay, number)
+        more = fail_call(bench, replay, number)
         number += 11
         bench.run(replay)
         assert bench.of.jobs.get(replay.job_id).status == "completed"
@@ -369,8 +370,10 @@ def test_a_death_anywhere(
             assert (found.status, found.replay, found.tries) == ("pending", replay.job_id, 0)
         bench.queued()
         bench.edit(endpoint, events=("endpoint.disabled",))
-        bench.clock.advance(SAFETY_SECONDS + 1)
-        due = {entry["pk"].partition("#")[2] for shard in range(16) for entry in bench.of.deliveries.due(shard)}
+        bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
+        due = {
+            entry["pk"].partition("#")[2] for shard in range(16) for entry in bench.of.delivery_index.due(shard)
+        }
         assert expected <= due
         for each in expected:
             bench.of.deliveries.end(each, "canceled", attempts=_attempts(bench, each), reason="deleted")
@@ -382,8 +385,8 @@ def _attempts(bench: Bench, identifier: str) -> int:
     return found.attempts
 
 
-def test_a_slice_that_is_done_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that comes twice sends nothing twice that has been sent, and does not start a second chain."""
+def test_repeated_slice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repeated message sends nothing twice, and starts no second chain of slices."""
     slices(monkeypatch, 2)
     endpoint = bench.endpoint()
     unsent(bench, endpoint, 3)
@@ -399,8 +402,8 @@ def test_a_slice_that_is_done_twice(bench: Bench, monkeypatch: pytest.MonkeyPatc
     assert result(bench, replay) == {"sent": 3}
 
 
-def test_two_at_one_slice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two workers at one slice one moves the cursor and goes on; each delivery is queued once."""
+def test_concurrent_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two workers at one slice one continues, and each delivery is queued once."""
     slices(monkeypatch, 2)
     endpoint = bench.endpoint()
     failed = unsent(bench, endpoint, 5)
@@ -421,7 +424,7 @@ def test_two_at_one_slice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_first_event_starts_it(bench: Bench) -> None:
-    """The event that announces a replay starts it, and is an event like any other."""
+    """The event `replay.requested` starts the replay, and is delivered like any other event."""
     endpoint = bench.endpoint()
     (failed,) = unsent(bench, endpoint, 1)
     replay = bench.replay(endpoint, "recover")
@@ -432,7 +435,7 @@ def test_the_first_event_starts_it(bench: Bench) -> None:
 
 
 def test_canceled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay that its owner cancels stops, between two slices or within one."""
+    """A canceled replay stops, between two slices or within one."""
     slices(monkeypatch, 1)
     endpoint = bench.endpoint()
     unsent(bench, endpoint, 3)
@@ -447,7 +450,7 @@ def test_canceled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_canceled_at_the_end(bench: Bench) -> None:
-    """A replay that is canceled while its last slice is done stays canceled."""
+    """A replay that is canceled during its last slice stays canceled."""
     endpoint = bench.endpoint()
     replay = bench.replay(endpoint, "recover")
     bench.calls.on(
@@ -461,7 +464,7 @@ def test_canceled_at_the_end(bench: Bench) -> None:
 
 
 def test_the_endpoint_is_deleted(bench: Bench) -> None:
-    """A replay whose endpoint is gone fails, and says why."""
+    """A replay fails with a reason if its endpoint is deleted."""
     endpoint = bench.endpoint()
     replay = bench.replay(endpoint, "recover")
     bench.of.endpoints.delete("ana", endpoint.endpoint_id)
@@ -471,5 +474,5 @@ def test_the_endpoint_is_deleted(bench: Bench) -> None:
 
 
 def test_an_expired_replay(bench: Bench) -> None:
-    """A message of a replay that is forgotten is done."""
+    """A message of an expired replay is ignored."""
     assert bench.arrive(json.dumps({"event": "replay.continued", "job_id": "job_gone"})) == []

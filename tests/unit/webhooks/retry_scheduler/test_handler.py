@@ -10,21 +10,19 @@ from typing import Any
 import pytest
 
 from core import ids
-from core.webhooks.deliveries.health import FIRST_PAUSE_SECONDS, PROBE_SECONDS, AttemptOutcome, Health, HealthStore
+from core.webhooks.deliveries.health import AttemptOutcome, Health
+from core.webhooks.deliveries.health_store import MIN_OPEN_SECONDS, PROBE_SECONDS, HealthStore
+from core.webhooks.deliveries.index import DeliveryIndex
+from core.webhooks.deliveries.model import Delivery, draft
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import (
-    DUE_SHARDS,
-    LEASE_SECONDS,
-    SAFETY_SECONDS,
-    Delivery,
-    DeliveryStore,
-    draft,
-)
+from core.webhooks.deliveries.rows import DUE_SHARDS, QUEUE_RETRY_SECONDS
+from core.webhooks.deliveries.store import LEASE_SECONDS, DeliveryStore
 from kinds.document.kind import DOCUMENT
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock
-from tests.unit.core.webhooks.rows import failure
+from tests.unit.core.webhooks.samples import failure
 from tests.unit.examples import DAY, job
+from webhooks.retry_scheduler import circuits, queueing
 from webhooks.retry_scheduler import handler as module
 from webhooks.retry_scheduler.handler import dependencies, handler
 
@@ -40,6 +38,10 @@ class Bench:
     @property
     def store(self) -> DeliveryStore:
         return dependencies.deliveries
+
+    @property
+    def index(self) -> DeliveryIndex:
+        return dependencies.delivery_index
 
     @property
     def circuits(self) -> HealthStore:
@@ -63,7 +65,7 @@ class Bench:
         return self.store.create(replace(made, **facts))
 
     def failed_once(self, wait: int) -> Delivery:
-        """A delivery whose next attempt is due after this time."""
+        """A delivery with one failure whose next attempt is due after this time."""
         claim = self.store.claim(self.delivery().delivery_id, attempts=0)
         assert claim is not None
         done = self.store.record(claim, failure(1), wait=wait)
@@ -71,7 +73,7 @@ class Bench:
         return done
 
     def held(self) -> Delivery:
-        """A delivery that waits for the circuit."""
+        """A delivery that is held for the circuit."""
         made = self.delivery()
         self.clock.advance(1)
         held = self.store.hold(
@@ -85,21 +87,21 @@ class Bench:
         assert found is not None
         return found
 
-    def place(self, delivery: Delivery) -> str:
+    def entry(self, delivery: Delivery) -> str:
         key = {"pk": f"DELIVERY#{delivery.delivery_id}", "sk": "META"}
         item = self.store._client.get_item(TableName="deliveries", Key=key)["Item"]
         return str(item.get("gsi2pk"))
 
-    def settle(self, *succeeded: bool, probe: bool = False) -> Health:
+    def record(self, *succeeded: bool, probe: bool = False) -> Health:
         outcomes = [AttemptOutcome(time.time(), each, ended=False, probe=probe) for each in succeeded]
-        return self.circuits.settle(self.health, outcomes)
+        return self.circuits.record_outcomes(self.health, outcomes)
 
     @property
     def health(self) -> Health:
         return self.circuits.get("ana", ENDPOINT)
 
     def run(self) -> list[Message]:
-        """One run; what it has queued."""
+        """Run the scheduler. Returns the messages that it queued."""
         self.calls.log.clear()
         handler({}, None)
         return self.queued()
@@ -113,11 +115,11 @@ class Bench:
                 sent.append(Message.parse(call.params["MessageBody"]))
         return sent
 
-    def drain(self, body: str) -> None:
+    def send_dead_letter(self, body: str) -> None:
         dependencies.sqs.send_message(QueueUrl=dependencies.settings.webhooks_dlq_url, MessageBody=body)
 
     def dead_letters(self) -> int:
-        """How many are left, those in somebody's hands among them."""
+        """The number of messages left, including invisible ones."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         url = dependencies.settings.webhooks_dlq_url
         found = dependencies.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
@@ -136,13 +138,13 @@ def bench(environment: dict[str, str], jobs_table: str, deliveries_table: str, q
 
 
 def test_nothing(bench: Bench, logged: Logged) -> None:
-    """A run with nothing to do does nothing, and says nothing."""
+    """A run without work queues and logs nothing."""
     assert bench.run() == []
     assert logged() == []
 
 
 def test_a_far_attempt(bench: Bench) -> None:
-    """An attempt that was farther ahead than a queue can delay is queued when it is due, once."""
+    """An attempt that is further ahead than a queue can delay is queued once when it is due."""
     delivery = bench.failed_once(5000)
     bench.clock.advance(4998)
     assert bench.run() == []
@@ -153,44 +155,44 @@ def test_a_far_attempt(bench: Bench) -> None:
 
 
 def test_what_was_never_queued(bench: Bench) -> None:
-    """What was written and never queued is queued when the queue should long have handed it out."""
+    """A delivery that was written but not queued is queued after a fixed time."""
     delivery = bench.delivery()
-    bench.clock.advance(SAFETY_SECONDS - 1)
+    bench.clock.advance(QUEUE_RETRY_SECONDS - 1)
     assert bench.run() == []
     bench.clock.advance(2)
     assert [queued.delivery_id for queued in bench.run()] == [delivery.delivery_id]
 
 
 def test_order_is_kept(bench: Bench) -> None:
-    """What is woken still knows whom it follows."""
-    bench.delivery(follows="dlv_former")
-    bench.clock.advance(SAFETY_SECONDS + 1)
-    assert [queued.follows for queued in bench.run()] == ["dlv_former"]
+    """The message has the delivery's predecessor."""
+    bench.delivery(follows="dlv_predecessor")
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
+    assert [queued.follows for queued in bench.run()] == ["dlv_predecessor"]
 
 
 def test_what_has_ended(bench: Bench) -> None:
-    """What has ended, or is not due, is left alone."""
+    """A delivery that has ended, or is not due, is not queued."""
     bench.delivery(status="failed")
     bench.failed_once(5000)
-    bench.clock.advance(SAFETY_SECONDS + 1)
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
     assert bench.run() == []
 
 
 def test_all_shards(bench: Bench) -> None:
-    """Whatever is due is found, in whatever shard it stands, and more than a page too."""
+    """Due deliveries of all shards are queued, also more than a page."""
     made = {bench.delivery().delivery_id for _ in range(130)}
-    assert len({bench.place(replace(bench.delivery(), delivery_id=each)) for each in made}) == DUE_SHARDS
-    bench.clock.advance(SAFETY_SECONDS + 10)
+    assert len({bench.entry(replace(bench.delivery(), delivery_id=each)) for each in made}) == DUE_SHARDS
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 10)
     queued = bench.run()
     assert made <= {each.delivery_id for each in queued}
     assert len(queued) == len({each.delivery_id for each in queued})
 
 
 def test_a_shard_that_fails(bench: Bench) -> None:
-    """Where one shard cannot be read, the others are, and it is read next time."""
+    """If one shard cannot be read, the others are queued, and it is read in the next run."""
     made = [bench.delivery() for _ in range(60)]
-    bench.clock.advance(SAFETY_SECONDS + 1)
-    due = bench.store.row(made[0])["gsi2pk"]
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
+    due = bench.entry(made[0])
     bench.calls.fail(
         "dynamodb",
         "Query",
@@ -204,21 +206,21 @@ def test_a_shard_that_fails(bench: Bench) -> None:
 
 
 def test_a_queue_that_fails(bench: Bench) -> None:
-    """What could not be queued is queued at the next safety time: none is lost."""
+    """Deliveries that could not be queued are due again later."""
     delivery = bench.delivery()
-    bench.clock.advance(SAFETY_SECONDS + 1)
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
     bench.calls.fail("sqs", "SendMessageBatch", "InternalError")
     bench.run()
-    bench.clock.advance(SAFETY_SECONDS + 1)
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
     assert [queued.delivery_id for queued in bench.run()] == [delivery.delivery_id]
 
 
 def test_time_is_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the time is up each shard has had a page at least, and the rest is for the next run."""
-    monkeypatch.setattr(module, "PAGE", 1)
+    """After the time limit, each shard has had at least one page. The next runs do the rest."""
+    monkeypatch.setattr(queueing, "PAGE", 1)
     monkeypatch.setattr(module, "SECONDS", -1)
     made = {bench.delivery().delivery_id for _ in range(64)}
-    bench.clock.advance(SAFETY_SECONDS + 1)
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
     first = {queued.delivery_id for queued in bench.run()}
     assert 0 < len(first) <= DUE_SHARDS
     while later := bench.run():
@@ -227,7 +229,7 @@ def test_time_is_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_shard_is_always_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order of the shards changes from run to run, so that none waits for the others for ever."""
+    """The order of the shards is random in each run."""
     orders = set()
 
     def watched(pool: Any, function: Any, shards: Any) -> list[int]:
@@ -246,47 +248,47 @@ def test_no_shard_is_always_first(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_probe(bench: Bench) -> None:
-    """An open circuit gets one probe: the oldest that is held. The others stay, and no second one follows."""
+    """An open circuit gets one probe, the oldest held delivery. The others stay held."""
     oldest, *others = [bench.held() for _ in range(3)]
-    bench.settle(False, False, False)
+    bench.record(False, False, False)
     assert bench.run() == []
-    bench.clock.advance(1.2 * FIRST_PAUSE_SECONDS + 1)
+    bench.clock.advance(1.2 * MIN_OPEN_SECONDS + 1)
     (queued,) = bench.run()
     assert (queued.delivery_id, queued.probe) == (oldest.delivery_id, True)
-    assert {bench.place(other) for other in others} == {f"HELD#ana#{ENDPOINT}"}
+    assert {bench.entry(other) for other in others} == {f"HELD#ana#{ENDPOINT}"}
     assert bench.run() == []
     bench.clock.advance(PROBE_SECONDS)
     assert [each.delivery_id for each in bench.run()] == [others[0].delivery_id]
 
 
-def test_a_probe_of_what_can_be_sent(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An entry of the index that is out of date is passed over."""
+def test_probe_with_an_outdated_entry(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outdated index entry is skipped."""
     oldest, second = bench.held(), bench.held()
-    bench.settle(False, False, False)
-    bench.clock.advance(1.2 * FIRST_PAUSE_SECONDS + 1)
-    entries = bench.store.held("ana", ENDPOINT, limit=9)
-    assert bench.store.wake(entries[0])  # by another, and the index does not show it yet
+    bench.record(False, False, False)
+    bench.clock.advance(1.2 * MIN_OPEN_SECONDS + 1)
+    entries = bench.index.held("ana", ENDPOINT, limit=9)
+    assert bench.store.mark_queued(entries[0])  # by another, and the index does not show it yet
     shown = lambda *destination, **options: [] if "until" in options else entries  # noqa: E731
-    monkeypatch.setattr(bench.store.__class__, "held", shown)
+    monkeypatch.setattr(DeliveryIndex, "held", shown)
     (queued,) = [each for each in bench.run() if each.probe]
     assert queued.delivery_id == second.delivery_id
-    assert bench.place(oldest).startswith("DUE#")
+    assert bench.entry(oldest).startswith("DUE#")
 
 
 def test_nothing_held(bench: Bench) -> None:
-    """An open circuit that holds nothing lets the next ones through, and lets go of what is held later."""
-    bench.settle(False, False, False)
-    bench.clock.advance(1.2 * FIRST_PAUSE_SECONDS + 1)
+    """An open circuit without held deliveries is half open, and queues those that are held later."""
+    bench.record(False, False, False)
+    bench.clock.advance(1.2 * MIN_OPEN_SECONDS + 1)
     assert bench.run() == []
     assert bench.health.state == "draining"
     late = bench.held()
     assert [queued.delivery_id for queued in bench.run()] == [late.delivery_id]
 
 
-def test_letting_go(bench: Bench) -> None:
-    """A circuit that drains lets go of all that it held, however much, and closes when nothing more can come."""
+def test_draining(bench: Bench) -> None:
+    """A draining circuit queues all held deliveries, and closes when no sender can hold another one."""
     held = {bench.held().delivery_id for _ in range(130)}
-    bench.circuits.drain("ana", ENDPOINT)
+    bench.circuits.start_draining("ana", ENDPOINT)
     queued = bench.run()
     assert {each.delivery_id for each in queued} == held
     assert not any(each.probe for each in queued)
@@ -299,10 +301,10 @@ def test_letting_go(bench: Bench) -> None:
 
 
 def test_held_for_too_long(bench: Bench) -> None:
-    """What has been held for longer than its attempts would have taken goes to the sender, which ends it."""
+    """A delivery held longer than its schedule could take is queued, so that the sender ends it."""
     old = bench.held()
     bench.clock.advance(SPAN - 60)
-    bench.settle(False, False, False)
+    bench.record(False, False, False)
     young = bench.held()
     bench.clock.advance(80)
     queued = {each.delivery_id: each.probe for each in bench.run()}
@@ -310,41 +312,41 @@ def test_held_for_too_long(bench: Bench) -> None:
 
 
 def test_one_circuit_that_fails(bench: Bench) -> None:
-    """One circuit that cannot be looked at keeps neither the others waiting nor what is due."""
+    """A circuit that cannot be checked delays no other circuit and no due delivery."""
     for owner in ("ana", "ben"):
-        bench.circuits.drain(owner, ENDPOINT)
+        bench.circuits.start_draining(owner, ENDPOINT)
     due = bench.delivery()
     held = bench.delivery(owner="ben")
     bench.store.hold(held.delivery_id, owner="ben", destination=ENDPOINT, attempts=0, queued_at=held.queued_at)
-    bench.clock.advance(SAFETY_SECONDS + 1)
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
     bench.calls.fail("dynamodb", "Query", "InternalServerError", when=lambda call: "HELD#ana" in str(call.params))
     assert {each.delivery_id for each in bench.run()} == {due.delivery_id, held.delivery_id}
 
 
 def test_circuits_leave_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many circuits there are, half of the time is left for what is due."""
+    """Circuits take at most half of the time."""
     for number in range(5):
-        bench.circuits.drain("ana", f"wh_{number}")
+        bench.circuits.start_draining("ana", f"wh_{number}")
     due = bench.delivery()
-    bench.clock.advance(SAFETY_SECONDS + 1)
-    looked: list[str] = []
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
+    checked: list[str] = []
 
     def slow(health: Health, until: float) -> None:
-        looked.append(health.destination)
+        checked.append(health.destination)
         bench.clock.advance(20)
 
-    monkeypatch.setattr(module, "look_at", slow)
+    monkeypatch.setattr(circuits, "check_circuit", slow)
     assert [each.delivery_id for each in bench.run()] == [due.delivery_id]
-    assert len(looked) == 2
+    assert len(checked) == 2
 
 
 # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_dead_letter(bench: Bench) -> None:
-    """A sender that failed each time counts as one failed attempt: the schedule goes on."""
+    """A message in the dead-letter queue counts as one failed attempt, and the schedule continues."""
     delivery = bench.delivery()
-    bench.drain(Message.of(delivery).body)
+    bench.send_dead_letter(Message.of(delivery).body)
     (queued,) = bench.run()
     found = bench.now(delivery)
     assert (found.status, found.attempts, found.tries, found.lease_until) == ("pending", 1, 1, 0)
@@ -357,7 +359,7 @@ def test_dead_letter(bench: Bench) -> None:
 
 
 def test_the_last_dead_letter(bench: Bench) -> None:
-    """The last attempt that fails on our side ends the delivery, lets its follower go, and tells the job."""
+    """If it was the last attempt, the delivery ends, its follower is queued and the job shows it."""
     jobs = dependencies.after_attempt._jobs
     subject = jobs.submit(DOCUMENT, job(at=time.time(), webhook_url="https://example.com")).job
     follower = bench.delivery()
@@ -369,7 +371,7 @@ def test_the_last_dead_letter(bench: Bench) -> None:
         job_expires_at=subject.expires_at,
         followed_by=follower.delivery_id,
     )
-    bench.drain(Message.of(last).body)
+    bench.send_dead_letter(Message.of(last).body)
     assert [each.delivery_id for each in bench.run()] == [follower.delivery_id]
     assert bench.now(last).status == "failed"
     shown = jobs.snapshot(subject.job_id, owner="ana").webhook
@@ -377,10 +379,10 @@ def test_the_last_dead_letter(bench: Bench) -> None:
     assert (shown["status"], shown["last_attempt"]["error"]) == ("failed", "internal")
 
 
-def test_a_dead_letter_of_what_was_asked_for(bench: Bench) -> None:
-    """An attempt by hand that failed on our side is in the log, and changes nothing else."""
+def test_dead_letter_of_a_manual_attempt(bench: Bench) -> None:
+    """A dead message of a manual attempt is logged as an attempt, and changes nothing else."""
     delivery = bench.delivery(status="failed")
-    bench.drain(Message.of(delivery, manual=True).body)
+    bench.send_dead_letter(Message.of(delivery, manual=True).body)
     bench.run()
     found = bench.now(delivery)
     assert (found.status, found.attempts, found.tries) == ("failed", 1, 0)
@@ -388,32 +390,32 @@ def test_a_dead_letter_of_what_was_asked_for(bench: Bench) -> None:
     assert found.last_attempt.trigger == "manual"
 
 
-def test_a_dead_test(bench: Bench) -> None:
-    """A test whose one attempt failed on our side has failed."""
+def test_dead_letter_of_a_ping(bench: Bench) -> None:
+    """A ping whose message is dead has failed."""
     delivery = bench.delivery(single=True)
-    bench.drain(Message.of(delivery, manual=True).body)
+    bench.send_dead_letter(Message.of(delivery, manual=True).body)
     assert bench.run() == []
     assert bench.now(delivery).status == "failed"
 
 
 def test_out_of_date(bench: Bench) -> None:
-    """A dead message whose attempt was made after all, or whose delivery is over or gone, is done."""
+    """A dead message whose attempt was made, or whose delivery has ended or does not exist, is deleted."""
     moved, over = bench.failed_once(60), bench.delivery(status="delivered")
     for message in (
         replace(Message.of(moved), attempts=0),
         Message.of(over),
         replace(Message.of(over), delivery_id="dlv_gone"),
     ):
-        bench.drain(message.body)
+        bench.send_dead_letter(message.body)
     assert bench.run() == []
     assert (bench.dead_letters(), bench.now(moved), bench.now(over)) == (0, moved, over)
 
 
-def test_in_hand(bench: Bench) -> None:
-    """While a sender may be at it, the dead message stays; once its lease is over, the attempt has failed."""
+def test_dead_letter_of_a_claimed_delivery(bench: Bench) -> None:
+    """A dead message stays while its delivery is claimed. After the lease the attempt has failed."""
     delivery = bench.delivery()
     assert bench.store.claim(delivery.delivery_id, attempts=0)
-    bench.drain(Message.of(delivery).body)
+    bench.send_dead_letter(Message.of(delivery).body)
     bench.run()
     assert (bench.now(delivery).attempts, bench.dead_letters()) == (0, 1)
     bench.clock.advance(LEASE_SECONDS + 1)
@@ -422,43 +424,43 @@ def test_in_hand(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("poison", ["", "text", "{}", "[]", json.dumps({"later": 1})])
-def test_poison(bench: Bench, poison: str, logged: Logged) -> None:
-    """What is no message stays for an operator, is looked at once in a run, and keeps no other from its due."""
+def test_malformed_dead_letter(bench: Bench, poison: str, logged: Logged) -> None:
+    """A malformed message stays in the dead-letter queue, is logged once per run, and delays nothing."""
     delivery, due = bench.delivery(), bench.delivery()
-    bench.clock.advance(SAFETY_SECONDS + 1)
-    bench.drain(poison or " ")
-    bench.drain(Message.of(delivery).body)
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
+    bench.send_dead_letter(poison or " ")
+    bench.send_dead_letter(Message.of(delivery).body)
     queued = {each.delivery_id for each in bench.run()}
     assert due.delivery_id in queued
     assert (bench.now(delivery).attempts, bench.dead_letters()) == (1, 1)
-    assert len([line for line in logged() if line["message"] == "carrying on"]) == 1
+    assert len([line for line in logged() if line["message"].startswith("failed, continuing")]) == 1
 
 
 def test_many_dead_letters(bench: Bench) -> None:
-    """More than SQS hands out at once are worked off in one run."""
+    """One run handles more messages than SQS returns at once."""
     made = [bench.delivery() for _ in range(25)]
     for delivery in made:
-        bench.drain(Message.of(delivery).body)
+        bench.send_dead_letter(Message.of(delivery).body)
     bench.run()
     assert {bench.now(delivery).attempts for delivery in made} == {1}
     assert bench.dead_letters() == 0
 
 
-def test_a_dead_letter_that_was_half_done(bench: Bench) -> None:
-    """Where the waker dies after writing the attempt, the message goes, and the index wakes the delivery."""
+def test_dead_letter_fails_halfway(bench: Bench) -> None:
+    """If the follow-up fails after the record, the delivery becomes due in the index."""
     delivery = bench.delivery()
-    bench.drain(Message.of(delivery).body)
+    bench.send_dead_letter(Message.of(delivery).body)
     bench.calls.fail("sqs", "SendMessage", "InternalError")
     bench.run()
     assert (bench.now(delivery).attempts, bench.dead_letters()) == (1, 1)
-    bench.clock.advance(SAFETY_SECONDS + 10)
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 10)
     assert [each.attempts for each in bench.run()] == [1]
     assert bench.dead_letters() == 0
 
 
 def test_dead_letters_that_cannot_be_read(bench: Bench) -> None:
-    """Where the dead letters cannot be read, what is due is queued all the same."""
+    """If the dead-letter queue cannot be read, due deliveries are still queued."""
     due = bench.delivery()
-    bench.clock.advance(SAFETY_SECONDS + 1)
+    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
     bench.calls.fail("sqs", "ReceiveMessage", "AccessDenied")
     assert [each.delivery_id for each in bench.run()] == [due.delivery_id]

@@ -1,4 +1,4 @@
-"""A sender over moto on a virtual clock, with a receiver that answers what a test tells it to."""
+"""A sender over moto with a virtual clock, and a fake receiver."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from core import ids
 from core.dependencies import Dependencies, dependencies
 from core.jobs import Job
 from core.webhooks.deliveries.health import AttemptOutcome, Health
+from core.webhooks.deliveries.model import Attempt, Delivery, draft
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import Attempt, Delivery, draft
-from core.webhooks.endpoints.store import Endpoint
+from core.webhooks.endpoints.model import Endpoint
 from core.webhooks.transport import client
 from kinds.document.kind import DOCUMENT
 from tests.simulated_cloud.calls import Calls
@@ -35,7 +35,7 @@ def answered(status: int, body: bytes = b"", *, truncated: bool = False, **heade
 
 
 class Receiver:
-    """Stands where `client.post` does. `answers` goes by host, `answer` is for all others."""
+    """Replaces `client.post`. `answers` are by host, `answer` is for all other hosts."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ class Receiver:
 
 
 class Bench:
-    """What a test of the sender plays on."""
+    """The clock, the calls, the receiver, and what is in the tables."""
 
     def __init__(self, clock: Clock, calls: Calls, receiver: Receiver) -> None:
         self.clock, self.calls, self.receiver = clock, calls, receiver
@@ -101,7 +101,7 @@ class Bench:
         return self.of.deliveries.create(replace(made, **facts))
 
     def of_job(self, **facts: Any) -> tuple[Job, Delivery]:
-        """A delivery to the URL that a job names, whose owner has the default endpoint."""
+        """A job with its delivery, and the owner's default endpoint."""
         if self.of.endpoints.find("ana") is None:
             made, secret = self.of.endpoints_with_secrets.draft("ana", "default")
             self.of.endpoints.create(made)
@@ -122,13 +122,13 @@ class Bench:
     def last(self, delivery: Delivery) -> Attempt:
         return self.attempts(delivery)[-1]
 
-    def place(self, delivery: Delivery) -> str | None:
+    def entry(self, delivery: Delivery) -> str | None:
         key = {"pk": f"DELIVERY#{delivery.delivery_id}", "sk": "META"}
         item = self.of.dynamodb.get_item(TableName="deliveries", Key=key)["Item"]
         return item.get("gsi2pk")
 
     def due(self, delivery: Delivery) -> float:
-        """Seconds from now until the index has it looked at."""
+        """Seconds until the delivery is due in the index."""
         key = {"pk": f"DELIVERY#{delivery.delivery_id}", "sk": "META"}
         item = self.of.dynamodb.get_item(TableName="deliveries", Key=key)["Item"]
         assert item["gsi2pk"].startswith("DUE#")
@@ -138,14 +138,14 @@ class Bench:
         return self.of.health.get("ana", delivery.destination)
 
     def failing(self, delivery: Delivery, *, hours: float = 0, times: int = 1) -> None:
-        """As if the destination had failed so often, first so many hours ago."""
+        """Record so many failures of the destination, so many hours ago."""
         outcomes = [AttemptOutcome(time.time() - hours * 3600, False, ended=False)] * times
-        self.of.health.settle(self.health(delivery), outcomes)
+        self.of.health.record_outcomes(self.health(delivery), outcomes)
 
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────
 
     def send(self, *what: Delivery | Message | str, receives: int = 1) -> list[int]:
-        """Hand over a batch; the places in it of the messages that failed."""
+        """Invoke the sender with a batch. Returns the positions of the messages that failed."""
         bodies = [each if isinstance(each, str) else message(each).body for each in what]
         records = [
             {
@@ -159,7 +159,7 @@ class Bench:
         return [int(failure["itemIdentifier"]) for failure in answer["batchItemFailures"]]
 
     def queued(self) -> list[tuple[Message, int]]:
-        """Messages that were sent since this was last asked, with their delays."""
+        """Messages that were sent since the last call, with their delays."""
         sent = [call.params for call in self.calls.log if call.operation == "SendMessage"]
         self.calls.log.clear()
         return [(Message.parse(each["MessageBody"]), each["DelaySeconds"]) for each in sent]

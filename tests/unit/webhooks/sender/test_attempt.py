@@ -13,15 +13,15 @@ from standardwebhooks.webhooks import Webhook
 
 from core.dependencies import Settings, dependencies
 from core.errors import DeliveryError, Refused
-from core.webhooks.deliveries.store import Attempt
-from core.webhooks.endpoints.store import Key
+from core.webhooks.deliveries.model import Attempt
+from core.webhooks.endpoints.model import Key
 from core.webhooks.transport import signing
 from tests.unit.webhooks.sender.conftest import URL, Bench, answered, message
 from webhooks.sender.attempt import MASK, next_wait, shown
 
 
-def test_what_is_sent(bench: Bench) -> None:
-    """The stored bytes go to the endpoint's URL, signed so that an independent verifier accepts them."""
+def test_request(bench: Bench) -> None:
+    """The stored bytes are sent to the endpoint's URL, with a signature that an independent library verifies."""
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint)
     assert bench.send(delivery) == []
@@ -38,14 +38,14 @@ def test_what_is_sent(bench: Bench) -> None:
     ("format", "media_type"), [("cloudevents", "application/cloudevents+json"), ("slack", "application/json")]
 )
 def test_media_type(bench: Bench, format: str, media_type: str) -> None:
-    """The media type is that of the format in which it was stored, whatever the endpoint's is by now."""
+    """The media type is that of the stored format, not of the endpoint's current one."""
     delivery = bench.delivery(bench.endpoint(), format=format)
     bench.send(delivery)
     assert bench.receiver.requests[0]["headers"]["content-type"] == media_type
 
 
-def test_a_jobs_own(bench: Bench) -> None:
-    """What a job's URL gets is signed with the owner's default secret."""
+def test_job_url(bench: Bench) -> None:
+    """A request to a job's own URL is signed with the owner's default secret."""
     _, delivery = bench.of_job()
     bench.send(delivery)
     (request,) = bench.receiver.requests
@@ -54,7 +54,7 @@ def test_a_jobs_own(bench: Bench) -> None:
 
 
 def test_each_attempt_is_signed_anew(bench: Bench) -> None:
-    """The id and the bytes stay the same over all attempts; the timestamp, and with it the signature, does not."""
+    """Each attempt has the same id and bytes, and a new timestamp and signature."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_each_attempt_is_signed_anew(bench: Bench) -> None:
 
 
 def test_rotation(bench: Bench) -> None:
-    """During the grace both secrets sign, the current one first; after it the old one does not, to the second."""
+    """During the grace period both secrets sign, the current one first; at its end only the new one."""
     endpoint = bench.endpoint()
     old = bench.secrets[endpoint.endpoint_id]
     key, new = bench.of.endpoints_with_secrets.make_key("ana", endpoint.endpoint_id, signing_kind="hmac")
@@ -87,7 +87,7 @@ def test_rotation(bench: Bench) -> None:
 
 
 def test_ed25519(bench: Bench) -> None:
-    """An endpoint that asked for ed25519 gets that."""
+    """An ed25519 endpoint gets an ed25519 signature."""
     endpoint = bench.endpoint(signing="ed25519")
     bench.send(bench.delivery(endpoint))
     (request,) = bench.receiver.requests
@@ -98,7 +98,7 @@ def test_ed25519(bench: Bench) -> None:
 
 
 def test_own_headers(bench: Bench) -> None:
-    """The caller's headers are sent with their values, and the log shows only that they were."""
+    """Custom headers are sent with their values, and logged without them."""
     delivery = bench.delivery(bench.endpoint(headers={"authorization": "Bearer topsecret", "x-team": "blue"}))
     bench.send(delivery)
     (request,) = bench.receiver.requests
@@ -109,8 +109,8 @@ def test_own_headers(bench: Bench) -> None:
     assert set(logged) == set(request["headers"])
 
 
-def test_own_headers_never_win(bench: Bench) -> None:
-    """Though some got past the check, a caller's headers replace none of ours."""
+def test_own_headers_do_not_replace_ours(bench: Bench) -> None:
+    """Custom headers do not replace those of the sender."""
     forged = {
         "webhook-id": "forged",
         "webhook-signature": "forged",
@@ -125,7 +125,7 @@ def test_own_headers_never_win(bench: Bench) -> None:
 
 
 def test_connections(bench: Bench) -> None:
-    """A connection may be used again for the same endpoint in the same version, and for nothing else."""
+    """A connection is only reused for the same version of the same endpoint."""
     endpoint, other = bench.endpoint(), bench.endpoint()
     for each in (endpoint, other):
         bench.send(bench.delivery(each))
@@ -151,7 +151,7 @@ def test_connections(bench: Bench) -> None:
     ],
 )
 def test_failure(bench: Bench, answer: Any, error: str, status: int | None) -> None:
-    """Everything but 2xx fails, 3xx included, and the log says by which class and why."""
+    """Every status except 2xx is a failure, and logged with error class and message."""
     bench.receiver.answer = answer
     delivery = bench.delivery(bench.endpoint())
     assert bench.send(delivery) == []
@@ -164,7 +164,7 @@ def test_failure(bench: Bench, answer: Any, error: str, status: int | None) -> N
 
 @pytest.mark.parametrize("status", [200, 201, 204, 299])
 def test_success(bench: Bench, status: int) -> None:
-    """Any 2xx is a success."""
+    """Every 2xx status is a success."""
     bench.receiver.answer = answered(status, b"thanks", content_type="text/plain")
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
@@ -175,18 +175,19 @@ def test_success(bench: Bench, status: int) -> None:
 
 
 def test_a_secret_that_cannot_sign(bench: Bench) -> None:
-    """A damaged secret fails the attempt, with what to do about it; nothing is sent unsigned."""
+    """A malformed secret fails the attempt, with what to do, and without a request."""
     endpoint = bench.endpoint()
-    sealed = bench.of.endpoints_with_secrets._vault.seal("whsec_!", owner="ana", endpoint_id=endpoint.endpoint_id)
-    bench.edit(endpoint, keys=(Key(sealed=sealed),))
+    cipher = bench.of.endpoints_with_secrets._cipher
+    encrypted = cipher.encrypt("whsec_!", owner="ana", endpoint_id=endpoint.endpoint_id)
+    bench.edit(endpoint, keys=(Key(encrypted=encrypted),))
     delivery = bench.delivery(endpoint)
     assert bench.send(delivery) == []
     assert bench.receiver.requests == []
     assert (bench.last(delivery).error, "otate" in str(bench.last(delivery).message)) == ("signing", True)
 
 
-def test_what_was_cut(bench: Bench) -> None:
-    """The log says when an answer was longer than what is kept."""
+def test_truncated(bench: Bench) -> None:
+    """The attempt says whether the response was truncated."""
     bench.receiver.answer = answered(200, b"x" * 10, truncated=True)
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
@@ -194,7 +195,7 @@ def test_what_was_cut(bench: Bench) -> None:
 
 
 def test_duration(bench: Bench) -> None:
-    """The time that an attempt took is in milliseconds."""
+    """The duration is in milliseconds."""
     bench.receiver.meanwhile = lambda: bench.clock.advance(1.25)
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
@@ -204,14 +205,14 @@ def test_duration(bench: Bench) -> None:
 @pytest.mark.parametrize("probe", [False, True])
 @pytest.mark.parametrize("manual", [False, True])
 def test_trigger(bench: Bench, manual: bool, probe: bool) -> None:
-    """The log says what an attempt was made for."""
+    """The attempt says whether it was automatic, manual or a probe."""
     delivery = bench.delivery(bench.endpoint())
     bench.send(message(delivery, manual=manual, probe=probe))
     assert bench.last(delivery).trigger == ("manual" if manual else "probe" if probe else "automatic")
 
 
 def test_nothing_secret_is_logged(bench: Bench, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """Neither secret, nor the token in the URL, nor payload, nor answer, nor a header's value is logged."""
+    """Secrets, URL tokens, payloads, responses and header values are not logged."""
     bench.receiver.answer = answered(500, b"private answer")
     endpoint = bench.endpoint(headers={"authorization": "Bearer topsecret"})
     delivery = bench.delivery(endpoint)
@@ -224,7 +225,7 @@ def test_nothing_secret_is_logged(bench: Bench, logged: Callable[[], list[dict[s
 
 @given(st.binary(max_size=40))
 def test_shown(body: bytes) -> None:
-    """What is UTF-8, but for a character that was cut at the end, is kept as text; all else as base64, whole."""
+    """UTF-8 is kept as text, except for a character cut at the end; other bytes as base64."""
     found = shown(body)
     if found.get("body_is_base64"):
         assert base64.b64decode(found["body"]) == body
@@ -237,7 +238,7 @@ def test_shown(body: bytes) -> None:
 
 @given(st.text(max_size=20), st.integers(0, 80))
 def test_shown_text(text: str, cut: int) -> None:
-    """Text that is cut anywhere is shown as text."""
+    """Text that is cut anywhere is kept as text."""
     found = shown(text.encode()[:cut])
     assert "body_is_base64" not in found
     assert text.startswith(found["body"])
@@ -245,7 +246,7 @@ def test_shown_text(text: str, cut: int) -> None:
 
 @given(st.integers(0, 6), st.sampled_from([500, 410, None]))
 def test_next_wait(tries: int, status: int | None) -> None:
-    """The wait is that of the schedule's next try; after the last, or from one who is gone, there is none."""
+    """The wait is that of the next try. After the last one and after a 410 there is none."""
     schedule = (0, 100, 3000, 900)
     with pytest.MonkeyPatch.context() as patch:
         settings = Settings({"WEBHOOK_SCHEDULE_SECONDS": json.dumps(schedule)})

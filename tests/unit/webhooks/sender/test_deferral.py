@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.webhooks.deliveries import schedule
-from core.webhooks.deliveries.health import SLOT_HORIZON_MS
-from core.webhooks.deliveries.store import SAFETY_SECONDS, Delivery
+from core.webhooks.deliveries.model import Delivery
+from core.webhooks.deliveries.rate_limit import HORIZON_MS
+from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS
 from tests.unit.webhooks.sender.conftest import Bench, answered, message
-from webhooks.sender.deferral import LATE_SECONDS, MAX_PATIENCE_SECONDS, patience
+from webhooks.sender.deferral import MAX_RECHECK_SECONDS, QUEUE_LATENCY_SECONDS, recheck_seconds
 
 SPAN = schedule.span((0, 5, 30, 120))
 
@@ -21,11 +22,11 @@ def opened(bench: Bench, delivery: Delivery) -> None:
     assert bench.health(delivery).is_open
 
 
-# ── gone or disabled ─────────────────────────────────────────────────────────────────────────────────────────
+# ── deleted or disabled ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_deleted(bench: Bench) -> None:
-    """What waits for an endpoint that is deleted ends as canceled, and says why."""
+    """Open deliveries of a deleted endpoint are canceled with a reason."""
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint)
     bench.of.endpoints.delete("ana", endpoint.endpoint_id)
@@ -35,8 +36,8 @@ def test_deleted(bench: Bench) -> None:
     assert bench.receiver.requests == []
 
 
-def test_deleted_and_asked_for(bench: Bench) -> None:
-    """Nor can it be sent by hand: there is nothing to sign with. What had arrived stays so."""
+def test_manual_attempt_for_a_deleted_endpoint(bench: Bench) -> None:
+    """They cannot be sent manually, as there is no secret. Delivered ones stay delivered."""
     endpoint = bench.endpoint()
     arrived, waiting = bench.delivery(endpoint, status="delivered"), bench.delivery(endpoint)
     bench.of.endpoints.delete("ana", endpoint.endpoint_id)
@@ -46,27 +47,27 @@ def test_deleted_and_asked_for(bench: Bench) -> None:
 
 
 def test_disabled(bench: Bench) -> None:
-    """What waits for a disabled endpoint is discarded without an attempt, to be recovered some day."""
+    """Open deliveries of a disabled endpoint are discarded without an attempt, and can be recovered."""
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint)
     bench.edit(endpoint, enabled=False)
     assert bench.send(delivery) == []
     found = bench.now(delivery)
     assert (found.status, found.reason, found.attempts) == ("discarded", "disabled", 0)
-    assert bench.place(delivery) == f"UNSENT#ana#{endpoint.endpoint_id}#discarded"
+    assert bench.entry(delivery) == f"UNSENT#ana#{endpoint.endpoint_id}#discarded"
     assert bench.receiver.requests == []
 
 
-def test_disabled_and_asked_for(bench: Bench) -> None:
-    """What somebody asks for by hand is sent to a disabled endpoint too."""
+def test_manual_attempt_for_a_disabled_endpoint(bench: Bench) -> None:
+    """A manual attempt is made although the endpoint is disabled."""
     delivery = bench.delivery(bench.endpoint(enabled=False))
     assert bench.send(message(delivery, manual=True)) == []
     assert bench.now(delivery).status == "delivered"
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_what_is_held_is_let_go(bench: Bench, deleted: bool) -> None:
-    """What is held for the circuit of an endpoint that is off, or gone, has nothing to wait for."""
+def test_held_deliveries_of_a_disabled_endpoint(bench: Bench, deleted: bool) -> None:
+    """The open circuit of a disabled or deleted endpoint is drained."""
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint)
     opened(bench, delivery)
@@ -79,37 +80,37 @@ def test_what_is_held_is_let_go(bench: Bench, deleted: bool) -> None:
 
 
 @pytest.mark.parametrize("status", ["canceled", "discarded"])
-def test_a_follower_goes_on(bench: Bench, status: str) -> None:
-    """What waits for one that ends without an attempt is queued."""
+def test_follower_is_queued(bench: Bench, status: str) -> None:
+    """The follower of a delivery that ends without an attempt is queued."""
     endpoint = bench.endpoint(ordered=True)
-    former = bench.delivery(endpoint)
-    follower = bench.delivery(endpoint, follows=former.delivery_id)
-    bench.of.deliveries.link(former.delivery_id, follower.delivery_id)
+    predecessor = bench.delivery(endpoint)
+    follower = bench.delivery(endpoint, follows=predecessor.delivery_id)
+    bench.of.deliveries.link(predecessor.delivery_id, follower.delivery_id)
     if status == "canceled":
         bench.of.endpoints.delete("ana", endpoint.endpoint_id)
     else:
         bench.edit(endpoint, enabled=False)
     bench.queued()
-    bench.send(former)
+    bench.send(predecessor)
     assert [queued.delivery_id for queued, _ in bench.queued()] == [follower.delivery_id]
-    assert bench.now(former).status == status
+    assert bench.now(predecessor).status == status
 
 
 # ── circuits ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_held(bench: Bench) -> None:
-    """While the circuit is open a delivery waits for it, spends no attempt, and nobody is called."""
+    """While the circuit is open, a delivery is held without an attempt and without a request."""
     delivery = bench.delivery(bench.endpoint())
     opened(bench, delivery)
     assert bench.send(delivery) == []
     found = bench.now(delivery)
-    assert (found.status, found.attempts, bench.place(found)) == ("pending", 0, f"HELD#ana#{found.destination}")
+    assert (found.status, found.attempts, bench.entry(found)) == ("pending", 0, f"HELD#ana#{found.destination}")
     assert bench.receiver.requests == []
 
 
 def test_probe(bench: Bench) -> None:
-    """A probe passes the open circuit, and its success ends it."""
+    """A probe is sent although the circuit is open, and its success starts draining."""
     delivery = bench.delivery(bench.endpoint())
     opened(bench, delivery)
     bench.send(message(delivery, probe=True))
@@ -118,18 +119,18 @@ def test_probe(bench: Bench) -> None:
 
 
 def test_a_probe_that_fails(bench: Bench) -> None:
-    """A probe that fails keeps the circuit open for longer, and costs its delivery an attempt."""
+    """A failed probe doubles the open time, and uses an attempt."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     opened(bench, delivery)
-    pause = bench.health(delivery).pause
+    open_seconds = bench.health(delivery).open_seconds
     bench.send(message(delivery, probe=True))
-    assert (bench.health(delivery).is_open, bench.health(delivery).pause) == (True, 2 * pause)
+    assert (bench.health(delivery).is_open, bench.health(delivery).open_seconds) == (True, 2 * open_seconds)
     assert bench.now(delivery).tries == 1
 
 
-def test_by_hand_through_a_circuit(bench: Bench) -> None:
-    """What somebody asks for by hand waits for no circuit."""
+def test_manual_attempt_with_an_open_circuit(bench: Bench) -> None:
+    """A manual attempt does not wait for the circuit."""
     delivery = bench.delivery(bench.endpoint())
     opened(bench, delivery)
     bench.send(message(delivery, manual=True))
@@ -138,7 +139,7 @@ def test_by_hand_through_a_circuit(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("age", "status"), [(SPAN - 1, "pending"), (SPAN + 1, "failed")])
 def test_held_for_too_long(bench: Bench, age: float, status: str) -> None:
-    """What has been held for longer than its attempts would have taken fails, and says why."""
+    """A delivery that is held longer than its schedule could take fails with a reason."""
     delivery = bench.delivery(bench.endpoint())
     opened(bench, delivery)
     bench.clock.advance(age)
@@ -149,38 +150,38 @@ def test_held_for_too_long(bench: Bench, age: float, status: str) -> None:
     assert bench.receiver.requests == []
 
 
-def test_an_old_message_holds_nothing(bench: Bench) -> None:
-    """A message for an attempt that has been made moves nothing."""
+def test_outdated_message_holds_nothing(bench: Bench) -> None:
+    """A message for an attempt that was made does not hold the delivery."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
     opened(bench, delivery)
-    place = bench.place(delivery)
+    entry = bench.entry(delivery)
     assert bench.send(delivery) == []
-    assert bench.place(delivery) == place
+    assert bench.entry(delivery) == entry
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_out_of_turn(bench: Bench) -> None:
-    """A delivery whose predecessor is open waits, without spending an attempt, and is looked at again."""
+    """A delivery whose predecessor is open is postponed without an attempt."""
     endpoint = bench.endpoint(ordered=True)
-    former = bench.delivery(endpoint)
-    follower = bench.delivery(endpoint, follows=former.delivery_id)
-    assert bench.send(message(follower, follows=former.delivery_id)) == []
+    predecessor = bench.delivery(endpoint)
+    follower = bench.delivery(endpoint, follows=predecessor.delivery_id)
+    assert bench.send(message(follower, follows=predecessor.delivery_id)) == []
     assert bench.receiver.requests == []
-    assert 0.8 * SAFETY_SECONDS - 1 <= bench.due(follower) <= 1.2 * SAFETY_SECONDS + 1
-    bench.send(former)
-    assert bench.send(message(follower, follows=former.delivery_id)) == []
+    assert 0.8 * QUEUE_RETRY_SECONDS - 1 <= bench.due(follower) <= 1.2 * QUEUE_RETRY_SECONDS + 1
+    bench.send(predecessor)
+    assert bench.send(message(follower, follows=predecessor.delivery_id)) == []
     assert [request["headers"]["webhook-id"] for request in bench.receiver.requests] == [
-        former.event_id,
+        predecessor.event_id,
         follower.event_id,
     ]
 
 
-def test_after_one_that_is_forgotten(bench: Bench) -> None:
-    """A predecessor that is not there any more holds up nobody."""
+def test_predecessor_does_not_exist(bench: Bench) -> None:
+    """A delivery does not wait for a predecessor that does not exist."""
     delivery = bench.delivery(bench.endpoint(), follows="dlv_gone")
     bench.send(message(delivery, follows="dlv_gone"))
     assert bench.now(delivery).status == "delivered"
@@ -190,7 +191,7 @@ def test_after_one_that_is_forgotten(bench: Bench) -> None:
 
 
 def test_rate(bench: Bench) -> None:
-    """However many come at once, no more are sent in a second than were asked for, and all are sent."""
+    """Any number of deliveries is sent at the rate, and all are sent."""
     endpoint = bench.endpoint(rate_limit=2)
     waiting = [(bench.clock.time, message(bench.delivery(endpoint))) for _ in range(9)]
     bench.queued()
@@ -208,7 +209,7 @@ def test_rate(bench: Bench) -> None:
 
 
 def test_a_slot_ahead(bench: Bench) -> None:
-    """What has to wait longer is queued for its slot, and the index is told to wait for that."""
+    """A delivery with a later slot is queued for it, and due in the index after it."""
     endpoint = bench.endpoint(rate_limit=0.01)
     first, second = bench.delivery(endpoint), bench.delivery(endpoint)
     bench.send(first)
@@ -217,7 +218,7 @@ def test_a_slot_ahead(bench: Bench) -> None:
     ((queued, delay),) = bench.queued()
     assert queued.slot is not None
     assert 98 <= delay <= 100
-    assert bench.due(second) == pytest.approx(SAFETY_SECONDS + 100, abs=1)
+    assert bench.due(second) == pytest.approx(QUEUE_RETRY_SECONDS + 100, abs=1)
     assert (bench.now(second).attempts, len(bench.receiver.requests)) == (0, 1)
     bench.clock.advance(delay)
     assert bench.send(queued) == []
@@ -226,7 +227,7 @@ def test_a_slot_ahead(bench: Bench) -> None:
 
 
 def test_a_slot_that_was_missed(bench: Bench) -> None:
-    """Those who missed their slots together are not sent together."""
+    """Deliveries that missed their slots get new ones."""
     endpoint = bench.endpoint(rate_limit=0.1)
     deliveries = [bench.delivery(endpoint) for _ in range(4)]
     bench.queued()
@@ -240,16 +241,16 @@ def test_a_slot_that_was_missed(bench: Bench) -> None:
 
 
 def test_a_slot_just_missed(bench: Bench) -> None:
-    """A message that comes a little late keeps its slot."""
+    """A message that is slightly late keeps its slot."""
     delivery = bench.delivery(bench.endpoint(rate_limit=0.1))
-    bench.send(message(delivery, slot=bench.clock.time - LATE_SECONDS / 2))
+    bench.send(message(delivery, slot=bench.clock.time - QUEUE_LATENCY_SECONDS / 2))
     assert bench.now(delivery).status == "delivered"
     assert not [call for call in bench.calls.log if "slot" in str(call.params.get("UpdateExpression"))]
 
 
 def test_no_slot(bench: Bench) -> None:
-    """Where the slots are given out as far ahead as a queue can delay, a delivery comes back later."""
-    endpoint = bench.endpoint(rate_limit=1 / (SLOT_HORIZON_MS / 1000 + 1))
+    """If no slot is within the delay of a queue, the delivery is postponed."""
+    endpoint = bench.endpoint(rate_limit=1 / (HORIZON_MS / 1000 + 1))
     deliveries = [bench.delivery(endpoint) for _ in range(3)]
     bench.queued()
     bench.send(*deliveries[:1])
@@ -257,11 +258,11 @@ def test_no_slot(bench: Bench) -> None:
     assert len(bench.receiver.requests) == 1
     waiting = [delivery for delivery in deliveries if bench.now(delivery).is_open]
     assert len(waiting) == 2
-    assert all(bench.due(delivery) >= 0.8 * SAFETY_SECONDS - 1 for delivery in waiting)
+    assert all(bench.due(delivery) >= 0.8 * QUEUE_RETRY_SECONDS - 1 for delivery in waiting)
 
 
-def test_by_hand_beside_the_rate(bench: Bench) -> None:
-    """What somebody asks for by hand waits for no slot."""
+def test_manual_attempt_with_a_rate_limit(bench: Bench) -> None:
+    """A manual attempt does not wait for a slot."""
     endpoint = bench.endpoint(rate_limit=0.01)
     bench.send(bench.delivery(endpoint))
     by_hand = bench.delivery(endpoint)
@@ -269,7 +270,7 @@ def test_by_hand_beside_the_rate(bench: Bench) -> None:
     assert bench.now(by_hand).status == "delivered"
 
 
-def test_what_has_moved_on_is_not_queued(bench: Bench) -> None:
+def test_outdated_message_is_not_queued(bench: Bench) -> None:
     """A message for an attempt that was made is not queued for a slot."""
     endpoint = bench.endpoint(rate_limit=0.01)
     first, second = bench.delivery(endpoint), bench.delivery(endpoint)
@@ -282,15 +283,15 @@ def test_what_has_moved_on_is_not_queued(bench: Bench) -> None:
 
 
 @given(st.floats(0, 10**7))
-def test_patience(age: float) -> None:
-    """What has waited long is looked at more rarely, within bounds."""
-    assert 0.8 * SAFETY_SECONDS <= patience(age) <= 1.2 * MAX_PATIENCE_SECONDS
-    if SAFETY_SECONDS <= age <= MAX_PATIENCE_SECONDS:
-        assert 0.8 * age <= patience(age) <= 1.2 * age
+def test_recheck_seconds(age: float) -> None:
+    """The longer a delivery has waited, the later it is checked, within limits."""
+    assert 0.8 * QUEUE_RETRY_SECONDS <= recheck_seconds(age) <= 1.2 * MAX_RECHECK_SECONDS
+    if QUEUE_RETRY_SECONDS <= age <= MAX_RECHECK_SECONDS:
+        assert 0.8 * age <= recheck_seconds(age) <= 1.2 * age
 
 
-def test_a_probe_keeps_being_one(bench: Bench) -> None:
-    """A probe that has to wait for its slot is a probe still."""
+def test_probe_that_waits_for_its_slot(bench: Bench) -> None:
+    """A probe that waits for its slot is still a probe."""
     endpoint = bench.endpoint(rate_limit=0.01)
     first, second = bench.delivery(endpoint), bench.delivery(endpoint)
     bench.send(first)

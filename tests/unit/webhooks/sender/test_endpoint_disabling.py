@@ -10,7 +10,7 @@ from webhooks.sender.destinations import Destination
 
 @pytest.mark.parametrize("manual", [False, True])
 def test_gone(bench: Bench, manual: bool) -> None:
-    """An endpoint that says it is gone is disabled at once, and its owner is told why and by which delivery."""
+    """A 410 disables the endpoint at once, with an event that has the reason and the delivery."""
     bench.receiver.answer = answered(410)
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint)
@@ -28,7 +28,7 @@ def test_gone(bench: Bench, manual: bool) -> None:
 
 
 def test_gone_for_many(bench: Bench) -> None:
-    """However many hear at once that it is gone, it is disabled once, and one event tells of it."""
+    """Several 410 at the same time disable the endpoint once, with one event."""
     bench.receiver.answer = answered(410)
     endpoint = bench.endpoint()
     deliveries = [bench.delivery(endpoint) for _ in range(9)]
@@ -39,7 +39,7 @@ def test_gone_for_many(bench: Bench) -> None:
 
 
 def test_gone_for_a_job(bench: Bench) -> None:
-    """A job's URL that is gone ends that delivery, and leaves the owner's default endpoint alone."""
+    """A 410 of a job's own URL ends the delivery, and does not disable the default endpoint."""
     bench.receiver.answer = answered(410)
     _, delivery = bench.of_job()
     bench.send(delivery)
@@ -49,7 +49,7 @@ def test_gone_for_a_job(bench: Bench) -> None:
 
 
 def test_gone_but_edited(bench: Bench) -> None:
-    """An endpoint that was edited while it was called is not disabled for what it was before."""
+    """An endpoint that was changed during the attempt is not disabled."""
     bench.receiver.answer = answered(410)
     endpoint = bench.endpoint()
     bench.receiver.meanwhile = lambda: bench.edit(endpoint, url=URL + "2")
@@ -60,7 +60,7 @@ def test_gone_but_edited(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("hours", "disabled"), [(119.9, False), (120, True), (300, True)])
 def test_failing_for_long(bench: Bench, hours: float, disabled: bool) -> None:
-    """An endpoint is disabled when a delivery is exhausted and none has arrived for five days."""
+    """An endpoint is disabled when a delivery fails for good after five days without a success."""
     bench.receiver.answer = answered(500)
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint, tries=3)
@@ -72,7 +72,7 @@ def test_failing_for_long(bench: Bench, hours: float, disabled: bool) -> None:
 
 
 def test_failing_but_not_exhausted(bench: Bench) -> None:
-    """Only a delivery that is exhausted is a reason."""
+    """A delivery with attempts left does not disable its endpoint."""
     bench.receiver.answer = answered(500)
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint, tries=2)
@@ -82,19 +82,20 @@ def test_failing_but_not_exhausted(bench: Bench) -> None:
 
 
 def test_a_success_between(bench: Bench) -> None:
-    """One that arrived since makes the five days begin anew."""
+    """A success starts the five days again."""
     bench.receiver.answer = answered(500)
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint, tries=3)
     bench.failing(delivery, hours=300)
-    bench.of.health.settle(bench.health(delivery), [AttemptOutcome(bench.clock.time - 3600, True, ended=True)])
+    success = AttemptOutcome(bench.clock.time - 3600, True, ended=True)
+    bench.of.health.record_outcomes(bench.health(delivery), [success])
     bench.failing(delivery, hours=0.5)
     bench.send(delivery)
     assert bench.again(endpoint).enabled
 
 
 def test_a_success_in_the_same_batch(bench: Bench) -> None:
-    """One that arrived in the same batch counts, though the destination's health does not know of it yet."""
+    """A success in the same batch counts, though it is not in the health yet."""
     endpoint = bench.endpoint()
     arrives, exhausted = bench.delivery(endpoint), bench.delivery(endpoint, tries=3)
     bench.failing(exhausted, hours=300)
@@ -109,7 +110,7 @@ def test_a_success_in_the_same_batch(bench: Bench) -> None:
 
 
 def test_failing_while_held(bench: Bench) -> None:
-    """What is given up because its circuit never closed is a reason too."""
+    """A delivery that fails because its circuit stayed open disables its endpoint, too."""
     endpoint = bench.endpoint()
     delivery = bench.delivery(endpoint)
     bench.failing(delivery, hours=300, times=3)
@@ -120,19 +121,19 @@ def test_failing_while_held(bench: Bench) -> None:
     assert bench.receiver.requests == []
 
 
-def test_disabled_lets_go(bench: Bench) -> None:
-    """What is held for an endpoint that is disabled is looked at again, and its failures are forgotten."""
+def test_disabling_drains_the_circuit(bench: Bench) -> None:
+    """The circuit of a disabled endpoint is checked, so that its held deliveries are queued."""
     bench.receiver.answer = answered(410)
     delivery = bench.delivery(bench.endpoint())
     bench.failing(delivery, hours=300, times=3)
     bench.send(message(delivery, probe=True))
     health = bench.health(delivery)
     assert health.state in ("draining", "open")
-    assert health.look_at is not None
+    assert health.next_check_at is not None
 
 
-def test_a_test_that_fails(bench: Bench) -> None:
-    """A test that fails has had its one attempt."""
+def test_ping_that_fails(bench: Bench) -> None:
+    """A failed ping has no second attempt."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint(), event="ping", single=True)
     bench.queued()

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from core.webhooks.deliveries.store import LEASE_SECONDS, Delivery
-from core.webhooks.endpoints.store import Key
+from core.webhooks.deliveries.model import Delivery
+from core.webhooks.deliveries.store import LEASE_SECONDS
+from core.webhooks.endpoints.model import Key
 from core.webhooks.transport import client
 from core.webhooks.transport.client import Response
 from tests.simulated_cloud.calls import Killed, transaction_canceled
 from tests.unit.webhooks.sender.conftest import Bench, answered, message
-from webhooks.sender import group, handler
-from webhooks.sender.handler import BATCH
+from webhooks.sender import group
+from webhooks.sender.batch import BATCH
 
 
 def batch(bench: Bench, **facts: Any) -> list[Delivery]:
-    """As many deliveries to one endpoint as make a sender group them."""
+    """A full batch of deliveries to one endpoint, which is sent as a group."""
     endpoint = bench.endpoint()
     return [bench.delivery(endpoint, **facts) for _ in range(BATCH)]
 
@@ -29,13 +30,13 @@ def statuses(bench: Bench, deliveries: list[Delivery]) -> list[tuple[str, int, i
 
 
 @pytest.mark.parametrize("status", [200, 500])
-def test_as_one_by_one(bench: Bench, status: int) -> None:
-    """What is written down together is what is written down one by one: row, log, place and what follows."""
+def test_same_result_as_single(bench: Bench, status: int) -> None:
+    """A group writes and queues the same as single messages."""
     bench.receiver.answer = answered(status, b"\xff" if status == 500 else "año".encode(), x_a="1")
     singly = bench.delivery(bench.endpoint())
     bench.queued()
     bench.send(singly)
-    ((alone, _),) = bench.queued() or [(None, 0)]
+    retry = bench.queued()
     together = batch(bench)
     bench.queued()
     assert bench.send(*together) == []
@@ -57,12 +58,12 @@ def test_as_one_by_one(bench: Bench, status: int) -> None:
             other.body_is_base64,
             other.trigger,
         )
-        assert (bench.place(delivery) or "none")[:4] == (bench.place(singly) or "none")[:4]
-        assert (delivery.delivery_id in queued) == (alone is not None)
+        assert (bench.entry(delivery) or "none")[:4] == (bench.entry(singly) or "none")[:4]
+        assert (delivery.delivery_id in queued) == bool(retry)
 
 
-def test_the_log_goes_on(bench: Bench) -> None:
-    """A second attempt keeps the first in the log."""
+def test_second_attempt(bench: Bench) -> None:
+    """After a second attempt both attempts are stored."""
     bench.receiver.answer = answered(500)
     endpoints = [bench.endpoint() for _ in range(BATCH)]
     deliveries = [bench.delivery(endpoint) for endpoint in endpoints]
@@ -73,8 +74,8 @@ def test_the_log_goes_on(bench: Bench) -> None:
         assert [attempt.number for attempt in bench.attempts(delivery)] == [1, 2]
 
 
-def test_a_claim_that_was_lost_to_another(bench: Bench) -> None:
-    """Where one cannot be claimed the others are, whether that is seen before the transaction or in it."""
+def test_one_claim_fails(bench: Bench) -> None:
+    """If one delivery cannot be claimed, before or in the transaction, the others are sent."""
     deliveries = batch(bench)
     assert bench.of.deliveries.claim(deliveries[3].delivery_id, attempts=0)
     bench.calls.fail("dynamodb", "TransactWriteItems", transaction_canceled("ConditionalCheckFailed"))
@@ -87,8 +88,8 @@ def test_a_claim_that_was_lost_to_another(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_batch_that_is_not_written(bench: Bench, after: bool) -> None:
-    """Where writing together fails, or only its answer is lost, each attempt is written down once all the same."""
+def test_batch_write_fails(bench: Bench, after: bool) -> None:
+    """If the batch write or its response fails, each attempt is recorded once."""
     bench.receiver.answer = answered(500)
     deliveries = batch(bench)
     failed = bench.calls.fail("dynamodb", "BatchWriteItem", "InternalServerError", after=after)
@@ -99,8 +100,8 @@ def test_a_batch_that_is_not_written(bench: Bench, after: bool) -> None:
     assert len(bench.receiver.requests) == BATCH
 
 
-def test_what_needs_more_care(bench: Bench) -> None:
-    """What is asked for by hand, ordered, limited, disabled or no message goes by itself, beside the others."""
+def test_messages_that_are_sent_singly(bench: Bench) -> None:
+    """Manual, ordered, rate-limited, disabled and malformed messages are handled singly."""
     plain = bench.delivery(bench.endpoint())
     ordered, limited = bench.delivery(bench.endpoint(ordered=True)), bench.delivery(bench.endpoint(rate_limit=5))
     disabled, by_hand = bench.endpoint(enabled=False), bench.delivery(bench.endpoint(), status="failed")
@@ -113,16 +114,16 @@ def test_what_needs_more_care(bench: Bench) -> None:
         assert bench.now(each).status == "delivered"
 
 
-def test_the_same_twice(bench: Bench) -> None:
-    """Of two messages for one attempt in a group one is sent."""
+def test_repeated_message(bench: Bench) -> None:
+    """Of two messages for one attempt in a group, one is sent."""
     deliveries = batch(bench)
     twice = [*deliveries[:-1], deliveries[0]]
     assert len(bench.send(*twice)) <= 1
     assert len(bench.receiver.requests) == BATCH - 1
 
 
-def test_one_that_raises(bench: Bench) -> None:
-    """One whose attempt breaks in an unforeseen way comes again; the others are written down."""
+def test_unexpected_exception(bench: Bench) -> None:
+    """An unexpected exception in one attempt fails its message; the others are recorded."""
     bench.receiver.answers["broken.example.com"] = RuntimeError("a bug")
     broken = bench.delivery(bench.endpoint(url="https://broken.example.com/"))
     fine = batch(bench)[1:]
@@ -130,25 +131,25 @@ def test_one_that_raises(bench: Bench) -> None:
     assert {bench.now(each).status for each in fine} == {"delivered"}
 
 
-def test_gone_in_a_group(bench: Bench) -> None:
-    """Of a group that hears that the endpoint is gone, one disables it."""
+def test_gone(bench: Bench) -> None:
+    """A group that gets 410 disables the endpoint once."""
     bench.receiver.answer = answered(410)
     assert bench.send(*batch(bench)) == []
     assert len(bench.events()) == 1
 
 
-def test_one_that_cannot_be_opened(bench: Bench) -> None:
-    """One endpoint whose secret cannot be read fails its own messages alone, and is not claimed for good."""
+def test_secret_that_cannot_be_decrypted(bench: Bench) -> None:
+    """If a secret cannot be decrypted, only its messages fail, without a claim."""
     broken, fine = bench.endpoint(), batch(bench)[1:]
-    bench.edit(broken, keys=(Key(sealed=b"no ciphertext"),))
+    bench.edit(broken, keys=(Key(encrypted=b"no ciphertext"),))
     unreadable = bench.delivery(broken)
     assert bench.send(unreadable, *fine) == [0]
     assert {bench.now(each).status for each in fine} == {"delivered"}
     assert len(bench.receiver.requests) == BATCH - 1
 
 
-def test_what_has_expired(bench: Bench) -> None:
-    """What has expired is neither claimed nor sent, and is done with."""
+def test_expired(bench: Bench) -> None:
+    """An expired delivery is neither claimed nor sent, and its message is deleted."""
     deliveries = batch(bench)
     expired = bench.delivery(bench.endpoint(), expires_at=int(bench.clock.time))
     assert bench.send(expired, *deliveries[1:]) == []
@@ -156,8 +157,8 @@ def test_what_has_expired(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("code", ["TransactionConflictException", "ValidationException"])
-def test_no_transaction(bench: Bench, code: str) -> None:
-    """Where the claims cannot be made in one transaction, each is made by itself, once."""
+def test_transaction_fails(bench: Bench, code: str) -> None:
+    """If the transaction fails, each delivery is claimed singly."""
     deliveries = batch(bench)
     failed = bench.calls.fail("dynamodb", "TransactWriteItems", code)
     assert bench.send(*deliveries) == []
@@ -166,8 +167,8 @@ def test_no_transaction(bench: Bench, code: str) -> None:
     assert len(bench.receiver.requests) == BATCH
 
 
-def test_what_the_table_leaves_over(bench: Bench) -> None:
-    """Writes that the table did not take are asked for again, and they alone."""
+def test_unprocessed_items(bench: Bench) -> None:
+    """Only unprocessed items are written again."""
     deliveries = batch(bench)
 
     def leave_over(params: dict[str, Any]) -> dict[str, Any]:
@@ -182,8 +183,8 @@ def test_what_the_table_leaves_over(bench: Bench) -> None:
     assert statuses(bench, deliveries) == [("delivered", 1, 0)] * BATCH
 
 
-def test_a_table_that_takes_nothing(bench: Bench) -> None:
-    """Where the table goes on to leave writes over, each attempt is written down by itself."""
+def test_only_unprocessed_items(bench: Bench) -> None:
+    """If items stay unprocessed, each attempt is recorded singly."""
     deliveries = batch(bench)
     bench.calls.shortcuts["dynamodb:BatchWriteItem"] = lambda params: {"UnprocessedItems": params["RequestItems"]}
     assert bench.send(*deliveries) == []
@@ -196,7 +197,7 @@ def written(bench: Bench) -> list[dict[str, Any]]:
 
 
 def test_a_slow_receiver(bench: Bench) -> None:
-    """What is done is written down while a receiver of the same group still takes its time."""
+    """Attempts that have ended are recorded while another one of the group waits for its receiver."""
     fine = batch(bench)[1:]
     slow = bench.delivery(bench.endpoint(url="https://slow.example.com/"))
     seen: list[set[str]] = []
@@ -216,8 +217,8 @@ def test_a_slow_receiver(bench: Bench) -> None:
     assert bench.now(slow).status == "delivered"
 
 
-def test_a_sender_that_dies(bench: Bench) -> None:
-    """What was sent and not written down is sent again once the lease is over, and not before."""
+def test_killed_sender(bench: Bench) -> None:
+    """Attempts that were made but not recorded are repeated after their leases."""
     deliveries = batch(bench)
     bench.calls.fail("dynamodb", "BatchWriteItem", Killed)
     with pytest.raises(Killed):
@@ -233,7 +234,7 @@ def test_a_sender_that_dies(bench: Bench) -> None:
 
 @pytest.mark.parametrize("answered_at_once", [True, False])
 def test_threads(answered_at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Receivers that answer at once are served by few threads; those that do not, side by side."""
+    """Fast receivers are served by few threads, slow ones concurrently."""
     together = threading.Barrier(40)
     names: set[str] = set()
 
@@ -243,33 +244,9 @@ def test_threads(answered_at_once: bool, monkeypatch: pytest.MonkeyPatch) -> Non
             together.wait(20)
         return Future()
 
-    monkeypatch.setattr(group, "outcome_of", make)
+    monkeypatch.setattr(group, "attempt", make)
     claimed: Any = [(number, None) for number in range(40)]
     with ThreadPoolExecutor(40) as threads:
-        made = [each for part in group.side_by_side(threads, claimed) for each, _ in part]
+        made = [each for part in group.attempt_concurrently(threads, claimed) for each, _ in part]
     assert sorted(made) == claimed
     assert len(names) < 20 if answered_at_once else len(names) == 40
-
-
-def test_a_drain_that_is_kept_waiting(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a group waits for a slow receiver, another drain takes what is in the queue behind it."""
-    monkeypatch.setattr(group, "SLOW_SECONDS", 0)
-    monkeypatch.setattr(handler, "DRAINS", 1)
-    monkeypatch.setattr(handler, "GROUP", 10)
-    slow, endpoint = bench.delivery(bench.endpoint(url="https://slow.example.com/")), bench.endpoint()
-    waiting = [bench.delivery(endpoint) for _ in range(25)]
-    bench.of.webhooks_queue.send_all(map(message, [slow, *waiting]))
-    seen: list[bool] = []
-
-    def stall(url: str, **request: Any) -> Response:
-        if "slow" in url:
-            until = real_time() + 10
-            while any(bench.now(each).is_open for each in waiting) and real_time() < until:
-                threading.Event().wait(0.01)
-            seen.append(any(bench.now(each).is_open for each in waiting))
-        return answered(204)
-
-    monkeypatch.setattr(client, "post", stall)
-    assert bench.send(*batch(bench)) == []
-    assert seen == [False]
-    assert bench.now(slow).status == "delivered"

@@ -7,27 +7,28 @@ from typing import Any
 import pytest
 
 from core.jobs import History, views
+from core.webhooks.deliveries.model import Delivery
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import LEASE_SECONDS, SAFETY_SECONDS, Delivery
+from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS
+from core.webhooks.deliveries.store import LEASE_SECONDS
 from tests.simulated_cloud.calls import Killed
 from tests.unit.webhooks.sender.conftest import URL, Bench, answered, message
-from webhooks.sender import handler as module
-from webhooks.sender.handler import BATCH
+from webhooks.sender.batch import BATCH
 
 # ── one attempt and what follows ─────────────────────────────────────────────────────────────────────────────
 
 
 def test_success(bench: Bench) -> None:
-    """A delivery that arrived is over: nothing is queued, and it stands in no index."""
+    """After a success nothing is queued, and the delivery has no index entry."""
     delivery = bench.delivery(bench.endpoint())
     assert bench.send(delivery) == []
     found = bench.now(delivery)
-    assert (found.status, found.attempts, bench.place(delivery)) == ("delivered", 1, None)
+    assert (found.status, found.attempts, bench.entry(delivery)) == ("delivered", 1, None)
     assert bench.queued() == []
 
 
 def test_failure(bench: Bench) -> None:
-    """After a failure the next attempt waits in the queue, for as long as the schedule says."""
+    """After a failure the next attempt is queued with the delay of the schedule."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     bench.queued()
@@ -42,7 +43,7 @@ def test_failure(bench: Bench) -> None:
 
 
 def test_the_whole_schedule(bench: Bench) -> None:
-    """Attempts follow the schedule until the last one ends the delivery, each sent once."""
+    """Attempts follow the schedule, each once, until the last one ends the delivery."""
     bench.receiver.answer = answered(500)
     delivery, start = bench.delivery(bench.endpoint()), bench.clock.time
     while bench.now(delivery).is_open:
@@ -52,11 +53,11 @@ def test_the_whole_schedule(bench: Bench) -> None:
     assert len(bench.receiver.requests) == 4
     assert 0.8 * 155 - 5 <= bench.clock.time - start <= 1.2 * 155 + 5
     assert [attempt.number for attempt in bench.attempts(delivery)] == [1, 2, 3, 4]
-    assert bench.place(delivery) == f"UNSENT#ana#{delivery.endpoint_id}#failed"
+    assert bench.entry(delivery) == f"UNSENT#ana#{delivery.endpoint_id}#failed"
 
 
 def test_what_the_job_shows(bench: Bench) -> None:
-    """The owner of a job sees what became of its webhook."""
+    """The job shows the result of its webhook."""
     subject, delivery = bench.of_job()
     bench.send(delivery)
     snapshot = bench.of.after_attempt._jobs.snapshot(subject.job_id, owner="ana")
@@ -65,15 +66,15 @@ def test_what_the_job_shows(bench: Bench) -> None:
 
 
 def test_retry_after(bench: Bench) -> None:
-    """A receiver that asks for more time gets it, up to twice what was planned."""
+    """Retry-After extends the wait to at most twice the scheduled one."""
     bench.receiver.answer = answered(503, retry_after="3600")
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
     assert bench.now(delivery).due - bench.clock.time == pytest.approx(10, abs=1)
 
 
-def test_by_hand(bench: Bench) -> None:
-    """An attempt by hand that fails leaves the planned one where it was, under its new number."""
+def test_manual_failure(bench: Bench) -> None:
+    """A failed manual attempt does not change the time of the next automatic one."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
@@ -87,8 +88,8 @@ def test_by_hand(bench: Bench) -> None:
     assert abs(bench.clock.time + delay - before.due) <= 1.1
 
 
-def test_by_hand_succeeds(bench: Bench) -> None:
-    """An attempt by hand that succeeds cancels the one that was planned."""
+def test_manual_success(bench: Bench) -> None:
+    """A successful manual attempt ends the automatic ones."""
     bench.receiver.answer = [answered(500), answered(200), answered(200)]
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
@@ -100,18 +101,18 @@ def test_by_hand_succeeds(bench: Bench) -> None:
     assert len(bench.receiver.requests) == 2
 
 
-def test_by_hand_what_has_ended(bench: Bench) -> None:
-    """What has failed for good can be sent by hand."""
+def test_manual_attempt_of_a_failed_delivery(bench: Bench) -> None:
+    """A failed delivery can be sent manually."""
     delivery = bench.delivery(bench.endpoint(), status="failed")
     bench.send(message(delivery, manual=True))
     assert bench.now(delivery).status == "delivered"
 
 
-# ── messages that come twice, and senders that die ───────────────────────────────────────────────────────────
+# ── repeated messages and killed senders ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_message_that_comes_twice(bench: Bench) -> None:
-    """One attempt is sent once, however often its message comes."""
+def test_repeated_message(bench: Bench) -> None:
+    """An attempt is made once, however often its message is received."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     for receives in (1, 1, 2):
@@ -119,15 +120,15 @@ def test_a_message_that_comes_twice(bench: Bench) -> None:
     assert len(bench.receiver.requests) == 1
 
 
-def test_twice_in_a_batch(bench: Bench) -> None:
-    """Of two messages for one attempt in one batch, one is sent; the other is done, or comes again."""
+def test_repeated_message_in_a_batch(bench: Bench) -> None:
+    """Of two messages for one attempt in a batch, one is sent."""
     delivery = bench.delivery(bench.endpoint())
     assert len(bench.send(delivery, delivery)) <= 1
     assert len(bench.receiver.requests) == 1
 
 
 def test_two_senders_at_once(bench: Bench) -> None:
-    """While one sender is at it, another one's message comes back later and sends nothing."""
+    """While one sender makes an attempt, another one's message for it fails, without a request."""
     delivery = bench.delivery(bench.endpoint())
     failures: list[list[int]] = []
     bench.receiver.meanwhile = lambda: failures.append(bench.send(delivery))
@@ -137,8 +138,8 @@ def test_two_senders_at_once(bench: Bench) -> None:
     assert bench.now(delivery).status == "delivered"
 
 
-def test_a_sender_that_died_while_sending(bench: Bench) -> None:
-    """An attempt whose sender died is made again once its lease is over, and not before."""
+def test_sender_killed_during_the_attempt(bench: Bench) -> None:
+    """The attempt of a killed sender is made after its lease, and not before."""
     delivery = bench.delivery(bench.endpoint())
     assert bench.of.deliveries.claim(delivery.delivery_id, attempts=0)
     assert bench.send(delivery, receives=2) == [0]
@@ -147,8 +148,8 @@ def test_a_sender_that_died_while_sending(bench: Bench) -> None:
     assert len(bench.receiver.requests) == 1
 
 
-def test_a_sender_that_died_after_writing(bench: Bench) -> None:
-    """An attempt that was written down, but not followed up, is followed up when its message returns."""
+def test_sender_killed_before_the_follow_up(bench: Bench) -> None:
+    """A recorded attempt without a follow-up is followed up when its message is received again."""
     bench.receiver.answer = answered(500)
     subject, delivery = bench.of_job()
     bench.queued()
@@ -163,8 +164,8 @@ def test_a_sender_that_died_after_writing(bench: Bench) -> None:
     assert seen["attempts"] == 1
 
 
-def test_a_sender_that_died_before_judging(bench: Bench) -> None:
-    """A receiver that was gone is judged by that when the message returns, unless it was edited since."""
+def test_sender_killed_before_disabling(bench: Bench) -> None:
+    """A 410 disables the endpoint when its message is received again, unless the endpoint has changed since."""
     bench.receiver.answer = answered(410)
     edited, endpoint = bench.endpoint(), bench.endpoint()
     bench.clock.advance(5)
@@ -181,17 +182,17 @@ def test_a_sender_that_died_before_judging(bench: Bench) -> None:
     assert len(bench.receiver.requests) == 2
 
 
-def test_a_follow_up_that_failed_for_good(bench: Bench) -> None:
-    """Were its message lost too, the index would wake it."""
+def test_follow_up_fails(bench: Bench) -> None:
+    """If the follow-up fails, the delivery becomes due in the index."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     bench.calls.fail("sqs", "SendMessage", "InternalError")
     bench.send(delivery)
-    assert bench.due(delivery) <= 7 + SAFETY_SECONDS
+    assert bench.due(delivery) <= 7 + QUEUE_RETRY_SECONDS
 
 
-def test_a_claim_that_was_lost(bench: Bench) -> None:
-    """A sender that took too long changes nothing any more, and its message is done."""
+def test_lost_claim(bench: Bench) -> None:
+    """A sender whose lease is over records nothing, and its message is deleted."""
     delivery = bench.delivery(bench.endpoint())
 
     def overtaken() -> None:
@@ -207,8 +208,8 @@ def test_a_claim_that_was_lost(bench: Bench) -> None:
     assert bench.health(delivery).attempts == 1
 
 
-def test_a_lost_answer(bench: Bench) -> None:
-    """Where the answer to writing an attempt down was lost, it is written once, though the message returns."""
+def test_lost_response(bench: Bench) -> None:
+    """An attempt is recorded once, even if the response to the write is lost and the message is received again."""
     delivery = bench.delivery(bench.endpoint())
     written = bench.calls.fail(
         "dynamodb",
@@ -224,7 +225,7 @@ def test_a_lost_answer(bench: Bench) -> None:
 
 
 def test_killed_at_any_call(bench: Bench) -> None:
-    """Wherever a sender dies, its message is the cure: it is sent, at most once too often, and followed up."""
+    """After a kill at any call, the message leads to at most one more request, and to the follow-up."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
@@ -260,8 +261,8 @@ def with_failure(bench: Bench, delivery: Delivery) -> None:
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_at_once(bench: Bench) -> None:
-    """A batch is sent at once: a slow receiver holds up nobody else's attempt."""
+def test_concurrent_attempts(bench: Bench) -> None:
+    """All attempts of a batch are made concurrently."""
     together = threading.Barrier(BATCH, timeout=20)
 
     class Slow(dict[str, Any]):
@@ -275,8 +276,8 @@ def test_at_once(bench: Bench) -> None:
     assert {bench.now(delivery).status for delivery in deliveries} == {"delivered"}
 
 
-def test_one_that_raises(bench: Bench) -> None:
-    """One message whose attempt breaks in an unforeseen way comes again; the others are done."""
+def test_unexpected_exception(bench: Bench) -> None:
+    """An unexpected exception in one attempt fails only its message."""
     bench.receiver.answers["broken.example.com"] = RuntimeError("a bug")
     broken = bench.delivery(bench.endpoint(url="https://broken.example.com/"))
     fine = bench.delivery(bench.endpoint())
@@ -285,15 +286,29 @@ def test_one_that_raises(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '"text"', '{"later": 1}', "null"])
-def test_no_message(bench: Bench, body: str) -> None:
-    """What is no message fails by itself, and takes no other with it."""
+def test_malformed_message(bench: Bench, body: str) -> None:
+    """A malformed message fails alone."""
     fine = bench.delivery(bench.endpoint())
     assert bench.send(body, fine) == [0]
     assert bench.now(fine).status == "delivered"
 
 
-def test_a_secret_that_cannot_be_opened(bench: Bench) -> None:
-    """One endpoint whose secret KMS does not open keeps the others going; its message comes again."""
+def test_messages_are_parsed_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message of a batch is parsed once."""
+    deliveries = [bench.delivery(bench.endpoint()) for _ in range(3)]
+    parse, parsed = Message.parse, []
+
+    def counted(body: str) -> Message:
+        parsed.append(body)
+        return parse(body)
+
+    monkeypatch.setattr(Message, "parse", counted)
+    assert bench.send(*deliveries) == []
+    assert len(parsed) == 3
+
+
+def test_secret_that_cannot_be_decrypted(bench: Bench) -> None:
+    """If a secret cannot be decrypted, only the messages of its endpoint fail."""
     broken = bench.delivery(bench.endpoint())
     fine = bench.delivery(bench.endpoint())
     key = broken.endpoint_id
@@ -308,7 +323,7 @@ def test_a_secret_that_cannot_be_opened(bench: Bench) -> None:
 
 
 def test_reads_of_a_batch(bench: Bench) -> None:
-    """A batch reads its endpoints and their health in one request, each once, and asks KMS once per secret."""
+    """A batch reads its endpoints and their health in one request, and decrypts each secret once."""
     endpoint = bench.endpoint()
     deliveries = [bench.delivery(endpoint) for _ in range(4)]
     deliveries += [bench.of_job(url=f"{URL}&n={number}")[1] for number in range(3)]
@@ -321,8 +336,8 @@ def test_reads_of_a_batch(bench: Bench) -> None:
     assert [call.operation for call in bench.calls.log].count("Decrypt") == 2
 
 
-def test_an_edit_counts_at_once(bench: Bench) -> None:
-    """Each batch goes by what the endpoint is then, however warm the function."""
+def test_endpoint_is_read_for_each_batch(bench: Bench) -> None:
+    """Each batch reads the current endpoint."""
     endpoint = bench.endpoint()
     bench.send(bench.delivery(endpoint))
     bench.edit(endpoint, url="https://new.example.com/")
@@ -330,8 +345,8 @@ def test_an_edit_counts_at_once(bench: Bench) -> None:
     assert [request["url"] for request in bench.receiver.requests] == [URL, "https://new.example.com/"]
 
 
-def test_what_the_table_leaves_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a throttled read leaves out is asked for again."""
+def test_unprocessed_keys(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unprocessed keys are read again."""
     delivery = bench.delivery(bench.endpoint())
     real, asked = bench.of.dynamodb.batch_get_item, []
 
@@ -347,7 +362,7 @@ def test_what_the_table_leaves_out(bench: Bench, monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_such_delivery(bench: Bench) -> None:
-    """A message of a delivery that is forgotten is done."""
+    """A message without a delivery is deleted."""
     delivery = bench.delivery(bench.endpoint())
     gone = replace(message(delivery), delivery_id="dlv_gone")
     assert bench.send(gone) == []
@@ -355,18 +370,18 @@ def test_no_such_delivery(bench: Bench) -> None:
 
 
 def test_expired(bench: Bench) -> None:
-    """What is to be forgotten is not sent any more."""
+    """An expired delivery is not sent."""
     delivery = bench.delivery(bench.endpoint())
     bench.clock.advance_to(delivery.expires_at + 1)
     assert bench.send(delivery) == []
     assert bench.receiver.requests == []
 
 
-# ── how a destination is doing ──────────────────────────────────────────────────────────────────────────────────────
+# ── health of destinations ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_health(bench: Bench) -> None:
-    """What came of a batch is told once, at its end."""
+    """The outcomes of a batch are written once, at its end."""
     endpoint = bench.endpoint()
     bench.receiver.answer = [answered(200), answered(200), answered(500)]
     bench.calls.log.clear()
@@ -374,13 +389,13 @@ def test_health(bench: Bench) -> None:
     bench.send(*deliveries)
     health = bench.health(deliveries[0])
     assert (health.attempts, health.delivered) == (3, 2)
-    told = [call for call in bench.calls.log if call.params.get("Key", {}).get("sk") == "HEALTH"]
-    assert [call.operation for call in told if call.operation != "GetItem"] == ["UpdateItem"]
+    writes = [call for call in bench.calls.log if call.params.get("Key", {}).get("sk") == "HEALTH"]
+    assert [call.operation for call in writes if call.operation != "GetItem"] == ["UpdateItem"]
 
 
 @pytest.mark.parametrize("default", [False, True])
 def test_health_expires(bench: Bench, default: bool) -> None:
-    """The health of a URL that only jobs name is forgotten some day; that of an endpoint stays."""
+    """The health of a job's URL expires; that of an endpoint does not."""
     delivery = bench.of_job()[1] if default else bench.delivery(bench.endpoint())
     bench.send(delivery)
     key = {"pk": f"HEALTH#ana#{delivery.destination}", "sk": "HEALTH"}
@@ -389,7 +404,7 @@ def test_health_expires(bench: Bench, default: bool) -> None:
 
 
 def test_health_that_cannot_be_written(bench: Bench) -> None:
-    """Where health cannot be written no message fails: what was sent is sent."""
+    """If the health cannot be written, no message fails."""
     delivery = bench.delivery(bench.endpoint())
     failed = bench.calls.fail(
         "dynamodb", "UpdateItem", "InternalServerError", when=lambda c: c.params["Key"]["sk"] == "HEALTH"
@@ -400,7 +415,7 @@ def test_health_that_cannot_be_written(bench: Bench) -> None:
 
 
 def test_the_circuit_opens(bench: Bench) -> None:
-    """A batch of failures opens the circuit at its end, and the next batch holds what it gets."""
+    """Enough failures open the circuit at the end of the batch, and the next batch is held."""
     bench.receiver.answer = answered(500)
     endpoint = bench.endpoint()
     deliveries = [bench.delivery(endpoint) for _ in range(5)]
@@ -410,11 +425,11 @@ def test_the_circuit_opens(bench: Bench) -> None:
     more = bench.delivery(endpoint)
     assert bench.send(more) == []
     assert len(bench.receiver.requests) == 5
-    assert bench.place(more) == f"HELD#ana#{more.destination}"
+    assert bench.entry(more) == f"HELD#ana#{more.destination}"
 
 
-def test_a_lane_for_each_url(bench: Bench) -> None:
-    """A job's URL that fails holds up no other URL of the same owner."""
+def test_each_url_of_a_job_has_its_own_circuit(bench: Bench) -> None:
+    """A failing URL of a job does not affect another URL of the owner."""
     bench.receiver.answers["bad.example.com"] = answered(500)
     bad = [bench.of_job(url="https://bad.example.com/")[1] for _ in range(3)]
     bench.send(*bad)
@@ -425,7 +440,7 @@ def test_a_lane_for_each_url(bench: Bench) -> None:
 
 
 def test_message_round_trip(bench: Bench) -> None:
-    """What the sender queues it can read."""
+    """The sender can read the messages that it queues."""
     bench.receiver.answer = answered(500)
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
@@ -433,71 +448,3 @@ def test_message_round_trip(bench: Bench) -> None:
     bench.clock.advance(60)
     assert bench.send(Message.parse(queued.body)) == []
     assert bench.now(delivery).attempts == 2
-
-
-# ── more than a batch ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def left(bench: Bench) -> int:
-    """Messages in the queue, those in somebody's hands among them."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    url = bench.of.settings.webhooks_queue_url
-    found = queue_client(bench).get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    return sum(int(found[name]) for name in names)
-
-
-def queue_client(bench: Bench) -> Any:
-    return bench.of.webhooks_queue._client
-
-
-def test_a_full_batch(bench: Bench) -> None:
-    """A full batch means that more is waiting: it is taken and sent too, each once, and then gone."""
-    endpoint = bench.endpoint()
-    waiting = [bench.delivery(endpoint) for _ in range(27)]
-    bench.of.webhooks_queue.send_all(map(message, waiting))
-    batch = [bench.delivery(endpoint) for _ in range(BATCH)]
-    assert bench.send(*batch) == []
-    assert {bench.now(delivery).status for delivery in [*waiting, *batch]} == {"delivered"}
-    assert len(bench.receiver.requests) == 37
-    assert left(bench) == 0
-    assert bench.health(batch[0]).delivered == 37
-    assert [call.operation for call in bench.calls.log].count("Decrypt") == 1
-
-
-def test_no_full_batch(bench: Bench) -> None:
-    """Less than a full batch takes nothing else."""
-    endpoint = bench.endpoint()
-    bench.of.webhooks_queue.send(message(bench.delivery(endpoint)))
-    bench.send(*[bench.delivery(endpoint) for _ in range(BATCH - 1)])
-    assert left(bench) == 1
-
-
-def test_what_fails_beside_a_batch(bench: Bench) -> None:
-    """A message beside the batch that fails stays in the queue, and fails no other and no batch."""
-    endpoint = bench.endpoint()
-    bench.receiver.answers["broken.example.com"] = RuntimeError("a bug")
-    broken = bench.delivery(bench.endpoint(url="https://broken.example.com/"))
-    fine = [bench.delivery(endpoint) for _ in range(5)]
-    bench.of.webhooks_queue.send_all(map(message, [broken, *fine]))
-    queue_client(bench).send_message(QueueUrl=bench.of.settings.webhooks_queue_url, MessageBody="none")
-    assert bench.send(*[bench.delivery(endpoint) for _ in range(BATCH)]) == []
-    assert {bench.now(delivery).status for delivery in fine} == {"delivered"}
-    assert left(bench) == 2
-
-
-def test_a_queue_that_fails(bench: Bench) -> None:
-    """Where no more can be taken, the batch is sent all the same."""
-    bench.calls.fail("sqs", "ReceiveMessage", "InternalError", times=None)
-    endpoint = bench.endpoint()
-    batch = [bench.delivery(endpoint) for _ in range(BATCH)]
-    assert bench.send(*batch) == []
-    assert {bench.now(delivery).status for delivery in batch} == {"delivered"}
-
-
-def test_no_time_for_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing more is taken once the time is up."""
-    monkeypatch.setattr(module, "DRAIN_SECONDS", 0)
-    endpoint = bench.endpoint()
-    bench.of.webhooks_queue.send(message(bench.delivery(endpoint)))
-    bench.send(*[bench.delivery(endpoint) for _ in range(BATCH)])
-    assert left(bench) == 1

@@ -1,6 +1,9 @@
+"""core.webhooks.deliveries.after_attempt"""
+
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from itertools import combinations
 from typing import Any
 
@@ -8,12 +11,13 @@ import pytest
 
 from core import events
 from core.jobs import JobStore
-from core.webhooks.deliveries.after_attempt import AfterAttempt
+from core.webhooks.deliveries.after_attempt import AfterAttempt, job_webhook
+from core.webhooks.deliveries.model import Delivery
 from core.webhooks.deliveries.queue import Message, WebhooksQueue
-from core.webhooks.deliveries.store import Delivery, DeliveryStore
+from core.webhooks.deliveries.store import DeliveryStore
 from kinds.document.kind import DOCUMENT
 from tests.unit.core.jobs.memory_table import MemoryTable
-from tests.unit.core.webhooks.rows import FakeSqs, attempt, delivery, failure
+from tests.unit.core.webhooks.samples import FakeSqs, attempt, delivery, failure
 from tests.unit.examples import NOW, FakeClock, job
 
 URL = "https://example.com/hook"
@@ -27,7 +31,7 @@ class Bench:
         self.after_attempt = AfterAttempt(self.jobs, self.store, WebhooksQueue(self.sqs, "url"), clock=self.clock)
 
     def attempted(self, subject: Delivery, **options: Any) -> Delivery:
-        """After one attempt more, which failed and is followed by a wait unless the options say otherwise."""
+        """The delivery after one more attempt: by default a failure with a wait."""
         made = options.get("made", failure)
         trigger = options.get("trigger", "automatic")
         claim = self.store.claim(subject.delivery_id, attempts=subject.attempts, manual=trigger == "manual")
@@ -38,11 +42,11 @@ class Bench:
         return done
 
     def chain(self) -> tuple[Delivery, Delivery]:
-        """A delivery, and one that waits for it."""
-        former = self.store.create(delivery())
-        follower = self.store.create(delivery(follows=former.delivery_id))
-        assert self.store.link(former.delivery_id, follower.delivery_id)
-        return former, follower
+        """A delivery and its follower."""
+        predecessor = self.store.create(delivery())
+        follower = self.store.create(delivery(follows=predecessor.delivery_id))
+        assert self.store.link(predecessor.delivery_id, follower.delivery_id)
+        return predecessor, follower
 
     @property
     def queued(self) -> list[str]:
@@ -56,7 +60,7 @@ def bench() -> Bench:
 
 @pytest.mark.parametrize(("wait", "delays"), [(0, [0]), (5, [5]), (900, [900]), (901, []), (86_400, [])])
 def test_the_next_attempt(bench: Bench, wait: int, delays: list[int]) -> None:
-    """The next attempt is queued for when it is due, unless that is farther ahead than a queue can delay."""
+    """The next attempt is queued with its delay, if a queue can delay that long."""
     done = bench.attempted(bench.store.create(delivery()), wait=wait)
     bench.after_attempt.follow_up(done)
     assert bench.sqs.delays == delays
@@ -64,7 +68,7 @@ def test_the_next_attempt(bench: Bench, wait: int, delays: list[int]) -> None:
 
 
 def test_a_fraction_of_a_second_does_not_shorten_the_wait(bench: Bench) -> None:
-    """A queue delays by whole seconds: rounded down, a Retry-After of 5 s would be undercut by one."""
+    """The delay is rounded up to whole seconds, so that a Retry-After of 5 s is respected."""
     bench.clock.now += 0.4
     done = bench.attempted(bench.store.create(delivery()), wait=5)
     bench.clock.now += 0.1
@@ -73,7 +77,7 @@ def test_a_fraction_of_a_second_does_not_shorten_the_wait(bench: Bench) -> None:
 
 
 def test_overdue(bench: Bench) -> None:
-    """What should have been queued long ago is queued at once."""
+    """An attempt that is overdue is queued without delay."""
     done = bench.attempted(bench.store.create(delivery()), wait=60)
     bench.clock.now += 5000
     bench.after_attempt.follow_up(done)
@@ -81,18 +85,18 @@ def test_overdue(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("made", [attempt, failure])
-def test_a_follower_is_released(bench: Bench, made: Any) -> None:
-    """The delivery that waits is queued when the one before it has ended, well or badly."""
-    former, follower = bench.chain()
-    bench.after_attempt.follow_up(bench.attempted(former, made=made, wait=None))
+def test_a_follower_is_queued(bench: Bench, made: Any) -> None:
+    """The follower is queued when its predecessor has ended, with or without success."""
+    predecessor, follower = bench.chain()
+    bench.after_attempt.follow_up(bench.attempted(predecessor, made=made, wait=None))
     assert bench.queued == [follower.delivery_id]
     assert bench.sqs.delays == [0]
 
 
-def test_a_follower_of_what_was_discarded(bench: Bench) -> None:
-    """One that ends without an attempt lets its follower go too."""
-    former, follower = bench.chain()
-    ended = bench.store.end(former.delivery_id, "discarded", attempts=0, reason="disabled")
+def test_a_follower_of_a_discarded_delivery(bench: Bench) -> None:
+    """The follower is queued when its predecessor has ended without an attempt."""
+    predecessor, follower = bench.chain()
+    ended = bench.store.end(predecessor.delivery_id, "discarded", attempts=0, reason="disabled")
     assert ended is not None
     bench.after_attempt.follow_up(ended)
     assert bench.queued == [follower.delivery_id]
@@ -100,35 +104,35 @@ def test_a_follower_of_what_was_discarded(bench: Bench) -> None:
 
 @pytest.mark.parametrize("trigger", ["automatic", "manual"])
 def test_a_follower_waits(bench: Bench, trigger: str) -> None:
-    """While the one before has attempts to come, its follower is not queued."""
-    former, _ = bench.chain()
-    bench.after_attempt.follow_up(bench.attempted(former, trigger=trigger))
-    assert bench.queued == [former.delivery_id]
+    """The follower is not queued while its predecessor has attempts left."""
+    predecessor, _ = bench.chain()
+    bench.after_attempt.follow_up(bench.attempted(predecessor, trigger=trigger))
+    assert bench.queued == [predecessor.delivery_id]
 
 
-def test_a_follower_waits_for_what_is_in_hand(bench: Bench) -> None:
-    """While somebody sends the one before, its follower is not queued."""
-    former, _ = bench.chain()
-    claim = bench.store.claim(former.delivery_id, attempts=0)
+def test_a_follower_waits_for_a_claimed_delivery(bench: Bench) -> None:
+    """The follower is not queued while its predecessor is claimed."""
+    predecessor, _ = bench.chain()
+    claim = bench.store.claim(predecessor.delivery_id, attempts=0)
     assert claim is not None
     bench.after_attempt.follow_up(claim)
     assert bench.queued == []
 
 
 def test_a_follower_keeps_its_time(bench: Bench) -> None:
-    """A follower that has been tried already is not sent before its time when the one before ends once more."""
-    former, follower = bench.chain()
-    ended = bench.attempted(former, wait=None)
+    """A follower that waits for its retry keeps its due time when its predecessor ends again."""
+    predecessor, follower = bench.chain()
+    ended = bench.attempted(predecessor, wait=None)
     bench.attempted(follower, wait=5000)
     bench.after_attempt.follow_up(bench.attempted(ended, made=attempt, trigger="manual"))
     assert bench.queued == []
 
 
-def test_a_follower_that_is_done(bench: Bench) -> None:
-    """A follower that was sent by hand meanwhile, or is gone, is left alone."""
-    former, follower = bench.chain()
+def test_a_follower_that_has_ended(bench: Bench) -> None:
+    """A follower that has ended, or does not exist, is not queued."""
+    predecessor, follower = bench.chain()
     bench.attempted(follower, made=attempt, trigger="manual")
-    ended = bench.attempted(former, made=attempt)
+    ended = bench.attempted(predecessor, made=attempt)
     bench.after_attempt.follow_up(ended)
     bench.after_attempt.follow_up(replace(ended, followed_by="dlv_gone"))
     assert bench.queued == []
@@ -136,19 +140,19 @@ def test_a_follower_that_is_done(bench: Bench) -> None:
 
 @pytest.mark.parametrize("first", list(combinations(range(4), 2)))
 def test_any_interleaving(bench: Bench, first: tuple[int, int]) -> None:
-    """Between them, whoever writes the follower and whoever ends the one before queue it, however they meet."""
-    former = bench.store.create(delivery())
-    follower = delivery(follows=former.delivery_id)
+    """Whatever the order of the dispatcher's and the sender's steps, the follower is queued once."""
+    predecessor = bench.store.create(delivery())
+    follower = delivery(follows=predecessor.delivery_id)
 
     def dispatch() -> Any:
         bench.store.create(follower)
         yield
-        if not bench.store.link(former.delivery_id, follower.delivery_id):
+        if not bench.store.link(predecessor.delivery_id, follower.delivery_id):
             bench.sqs.messages.append(Message.of(follower))
         yield
 
     def send() -> Any:
-        done = bench.attempted(former, made=attempt)
+        done = bench.attempted(predecessor, made=attempt)
         yield
         bench.after_attempt.follow_up(done)
         yield
@@ -159,10 +163,10 @@ def test_any_interleaving(bench: Bench, first: tuple[int, int]) -> None:
     assert bench.queued == [follower.delivery_id]
 
 
-def test_done_again(bench: Bench) -> None:
-    """Done again it leads to the same messages, for the same attempts."""
-    former, follower = bench.chain()
-    ended = bench.attempted(former, made=attempt)
+def test_repeated_follow_up(bench: Bench) -> None:
+    """A repeated follow-up queues the same attempts."""
+    predecessor, follower = bench.chain()
+    ended = bench.attempted(predecessor, made=attempt)
     for _ in range(3):
         bench.after_attempt.follow_up(ended)
     assert set(bench.queued) == {follower.delivery_id}
@@ -184,8 +188,8 @@ def shown(bench: Bench, subject: Delivery) -> Any:
     return bench.jobs.snapshot(str(subject.job_id), owner="ana").webhook
 
 
-def test_the_job_shows_it(bench: Bench) -> None:
-    """The job's owner sees the last attempt and when the next one is due, for as long as the job is kept."""
+def test_the_job_shows_its_webhook(bench: Bench) -> None:
+    """The job shows the last attempt and the time of the next one, for as long as the job is kept."""
     done = bench.attempted(of_job(bench), wait=60)
     bench.after_attempt.follow_up(done)
     seen = shown(bench, done)
@@ -199,7 +203,7 @@ def test_the_job_shows_it(bench: Bench) -> None:
 
 
 def test_the_job_shows_the_latest(bench: Bench) -> None:
-    """What is followed up late does not hide what came after it."""
+    """A late follow-up does not overwrite the result of a later attempt."""
     first = bench.attempted(of_job(bench), wait=0)
     bench.clock.now += 60
     second = bench.attempted(first, made=attempt)
@@ -208,8 +212,8 @@ def test_the_job_shows_the_latest(bench: Bench) -> None:
     assert shown(bench, second)["status"] == "delivered"
 
 
-def test_the_job_shows_why_not(bench: Bench) -> None:
-    """What ended without an attempt says so on the job."""
+def test_the_job_shows_the_reason(bench: Bench) -> None:
+    """The job shows the reason of a delivery that ended without an attempt."""
     ended = bench.store.end(of_job(bench).delivery_id, "canceled", attempts=0, reason="deleted")
     assert ended is not None
     bench.after_attempt.follow_up(ended)
@@ -217,9 +221,24 @@ def test_the_job_shows_why_not(bench: Bench) -> None:
     assert (seen["status"], seen["reason"], seen["last_attempt"]) == ("canceled", "deleted", None)
 
 
-def test_an_endpoint_is_no_jobs(bench: Bench) -> None:
-    """What goes to an endpoint is not shown on the job that the event is about."""
+def test_the_job_does_not_show_deliveries_to_endpoints(bench: Bench) -> None:
+    """The job does not show deliveries to endpoints."""
     subject = bench.jobs.submit(DOCUMENT, job()).job
     done = bench.attempted(bench.store.create(delivery(job_id=subject.job_id)), made=attempt)
     bench.after_attempt.follow_up(done)
     assert shown(bench, done) is None
+
+
+def test_job_webhook(bench: Bench) -> None:
+    """The view is JSON with the last attempt, if there is one, and the time of the next one."""
+    subject = bench.store.create(delivery(endpoint_id="default", url=URL))
+    assert job_webhook(subject)["last_attempt"] is None
+    pending = bench.attempted(subject)
+    webhook = json.loads(json.dumps(job_webhook(pending)))
+    assert (webhook["url"], webhook["status"], webhook["attempts"]) == (URL, "pending", 1)
+    assert webhook["next_attempt_at"] == events.timestamp(NOW + 60)
+    assert webhook["last_attempt"]["error"] == "timeout"
+    assert set(webhook["last_attempt"]) < set(asdict(failure(1)))
+    assert "request_headers" not in webhook["last_attempt"]
+    assert job_webhook(replace(pending, status="delivered"))["next_attempt_at"] is None
+    assert "body" not in webhook

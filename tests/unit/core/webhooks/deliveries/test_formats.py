@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import events
+from core.events import Event
 from core.webhooks.deliveries.formats import FORMATS, MAX_SLACK_CHARACTERS, content_type, render
 from core.webhooks.endpoints.patterns import event_names
 from kinds.registry import KINDS
@@ -71,42 +72,51 @@ payloads = st.builds(
 
 
 def _core(envelope: dict[str, Any]) -> dict[str, Any]:
-    """What the log itself writes, which no fact overrides."""
+    """The fields of the envelope, which facts cannot override."""
     return {name: envelope[name] for name in envelope if name in ("event", "event_id", "timestamp", "job_id")}
+
+
+def event(payload: dict[str, Any], owner: str = OWNER) -> Event:
+    """An event with this payload."""
+    return stored(events.encode(payload), owner)
+
+
+def stored(body: str, owner: str = OWNER) -> Event:
+    """An event with this body. `render` reads only body and owner."""
+    return Event("evt_1", "document.indexed", "job_1", "document", owner, 5, "2026-11-29T14:33:00.123Z", body)
 
 
 def rendered(format: str, payload: dict[str, Any]) -> dict[str, Any]:
     kind = KINDS.get(payload["event"].partition(".")[0])
-    shown: dict[str, Any] = json.loads(render(format, events.encode(payload), owner=OWNER, kind=kind))
-    return shown
+    body: dict[str, Any] = json.loads(render(format, event(payload), kind=kind))
+    return body
 
 
 @given(payload=payloads, format=st.sampled_from(FORMATS))
 def test_ascii_json(payload: dict[str, Any], format: str) -> None:
-    """Every format is one line of printable ASCII, the same each time, and an object."""
-    body = events.encode(payload)
+    """Every format is a JSON object in one line of printable ASCII, the same each time."""
     kind = KINDS.get(payload["event"].partition(".")[0])
-    text = render(format, body, owner=OWNER, kind=kind)
+    text = render(format, event(payload), kind=kind)
     assert all(" " <= char <= "~" for char in text)
     assert isinstance(json.loads(text), dict)
-    assert text == render(format, body, owner=OWNER, kind=kind)
+    assert text == render(format, event(payload), kind=kind)
 
 
 @given(st.text())
 def test_recado_is_the_same_text(body: str) -> None:
-    """The project's own format is the stored text, not even read."""
-    assert render("recado", body, owner=OWNER) == body
+    """The format `recado` is the stored text, which is not parsed."""
+    assert render("recado", stored(body)) == body
 
 
 def test_unknown_format() -> None:
-    """A format that is none of the four is an error, not a guess."""
+    """An unknown format raises KeyError."""
     assert FORMATS == ("recado", "cloudevents", "slack", "thin")
     with pytest.raises(KeyError):
-        render("xml", "{}", owner=OWNER)
+        render("xml", stored("{}"))
 
 
 def test_content_types() -> None:
-    """CloudEvents has a media type of its own; the rest is JSON."""
+    """CloudEvents has its own media type; the other formats are JSON."""
     assert {format: content_type(format) for format in FORMATS} == {
         "recado": "application/json",
         "cloudevents": "application/cloudevents+json",
@@ -116,7 +126,7 @@ def test_content_types() -> None:
 
 
 def test_thin() -> None:
-    """A job's event shrinks to its ids, number and time; nothing of the document remains."""
+    """The thin format has only ids, sequence and time."""
     assert rendered("thin", INDEXED) == {
         name: INDEXED[name] for name in ("event", "event_id", "job_id", "sequence", "timestamp")
     }
@@ -124,50 +134,49 @@ def test_thin() -> None:
 
 @pytest.mark.parametrize("payload", [DISABLED, PING])
 def test_thin_owner_event(payload: dict[str, Any]) -> None:
-    """An owner's event has no job: it names the endpoint instead."""
+    """The thin format of an owner's event has the id of the endpoint instead of a job."""
     assert rendered("thin", payload) == {
         name: payload[name] for name in ("event", "event_id", "timestamp", "endpoint_id")
     }
 
 
 def test_thin_job_event_names_no_endpoint() -> None:
-    """An endpoint_id among the facts of a job is one of the facts."""
+    """An endpoint_id in the payload of a job's event is not in the thin format."""
     assert "endpoint_id" not in rendered("thin", INDEXED | {"endpoint_id": "wh_1"})
 
 
-def check_cloudevent(event: dict[str, Any]) -> None:
+def check_cloudevent(sent: dict[str, Any]) -> None:
     """The rules of the JSON schema and the text of CloudEvents 1.0.2, for structured mode with JSON data."""
     attributes = {"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"}
-    assert {"specversion", "id", "source", "type"} <= event.keys() <= attributes | {"data"}
-    for name in event.keys() & attributes:
-        assert isinstance(event[name], str), name
-        assert event[name], name
+    assert {"specversion", "id", "source", "type"} <= sent.keys() <= attributes | {"data"}
+    for name in sent.keys() & attributes:
+        assert isinstance(sent[name], str), name
+        assert sent[name], name
         assert re.fullmatch("[a-z0-9]{1,20}", name)
         # Strings may hold no control characters, half surrogate pairs or non-characters.
-        assert not re.search("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]", event[name]), name
-    assert event["specversion"] == "1.0"
-    assert re.fullmatch(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})+", event["source"])  # URI-reference
-    if "time" in event:
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", event["time"])
-        assert datetime.fromisoformat(event["time"]).tzinfo
-    assert re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", event.get("datacontenttype", "application/json"))
+        assert not re.search("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]", sent[name]), name
+    assert sent["specversion"] == "1.0"
+    assert re.fullmatch(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})+", sent["source"])  # URI-reference
+    if "time" in sent:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", sent["time"])
+        assert datetime.fromisoformat(sent["time"]).tzinfo
+    assert re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", sent.get("datacontenttype", "application/json"))
 
 
 @given(payload=payloads, owner=st.from_regex("[a-z0-9-]{1,64}", fullmatch=True))
 def test_cloudevents_are_valid(payload: dict[str, Any], owner: str) -> None:
-    """Whatever is in an event, its envelope keeps the rules of CloudEvents 1.0, and its data is the event."""
+    """The envelope of any event is valid CloudEvents 1.0, and its data is the event."""
     body = events.encode(payload)
-    text = render("cloudevents", body, owner=owner)
-    event = json.loads(text)
-    check_cloudevent(event)
-    assert event["data"] == payload
+    text = render("cloudevents", event(payload, owner))
+    sent = json.loads(text)
+    check_cloudevent(sent)
+    assert sent["data"] == payload
     assert text.endswith(f',"data":{body}}}')
 
 
 def test_cloudevent_of_a_job() -> None:
     """Id, type, subject and time are those of the event; the source is its owner."""
-    event = rendered("cloudevents", INDEXED)
-    assert event == {
+    assert rendered("cloudevents", INDEXED) == {
         "specversion": "1.0",
         "id": INDEXED["event_id"],
         "source": "/recado/owners/acme-1",
@@ -188,10 +197,10 @@ def test_cloudevent_of_a_job() -> None:
     ],
 )
 def test_cloudevent_of_an_owner(payload: dict[str, Any], subject: str | None) -> None:
-    """An owner's event is about an endpoint, or about nothing: an empty subject would be invalid."""
-    event = rendered("cloudevents", payload)
-    check_cloudevent(event)
-    assert event.get("subject") == subject
+    """The subject of an owner's event is its endpoint. Without one there is no subject."""
+    sent = rendered("cloudevents", payload)
+    check_cloudevent(sent)
+    assert sent.get("subject") == subject
 
 
 @pytest.mark.parametrize(
@@ -211,7 +220,7 @@ def test_cloudevent_of_an_owner(payload: dict[str, Any], subject: str | None) ->
     ],
 )
 def test_slack_line(payload: dict[str, Any], line: str) -> None:
-    """One line says what happened to what, why, and how much came of it."""
+    """The line has the event's name, subject, error and counts."""
     assert rendered("slack", payload) == {
         "text": line,
         "blocks": [{"type": "section", "text": {"type": "plain_text", "text": line, "emoji": False}}],
@@ -219,19 +228,18 @@ def test_slack_line(payload: dict[str, Any], line: str) -> None:
 
 
 def test_slack_of_another_kind() -> None:
-    """What a line tells follows from the kind of the job: its own subject, and the numbers of its headline."""
+    """Subject and counts follow from the kind of the job."""
     sent = {"event": "replay.completed", "job_id": "job_1", "webhook_id": "wh_1", "document_id": "a.pdf"}
     sent |= {"sent": 7, "chunks": 3, "words": 1}
     assert rendered("slack", sent)["text"] == "replay.completed · wh_1"
-    told = replace(REPLAY, headline=("sent", "words", "missing"))
-    text = json.loads(render("slack", events.encode(sent), owner=OWNER, kind=told))["text"]
+    kind = replace(REPLAY, headline=("sent", "words", "missing"))
+    text = json.loads(render("slack", event(sent), kind=kind))["text"]
     assert text == "replay.completed · wh_1 · 7 sent · 1 word"
 
 
-def test_slack_of_a_kind_that_is_gone() -> None:
-    """Of a kind that is not registered any more, the line names the job."""
-    body = events.encode(INDEXED)
-    text = json.loads(render("slack", body, owner=OWNER, kind=None))["text"]
+def test_slack_of_an_unregistered_kind() -> None:
+    """For a kind that is not registered any more, the subject is the job's id."""
+    text = json.loads(render("slack", event(INDEXED), kind=None))["text"]
     assert text == f"document.indexed · {INDEXED['job_id']}"
 
 
@@ -248,7 +256,7 @@ def test_slack_of_a_kind_that_is_gone() -> None:
     ],
 )
 def test_slack_escapes(name: str, shown: str) -> None:
-    """A document's name can neither mention nor link, nor end or turn round the line."""
+    """A document id cannot make a mention, link or line break, or change the direction of writing."""
     assert rendered("slack", FAILED | {"document_id": name, "error": None})["text"] == f"document.failed · {shown}"
 
 
@@ -258,7 +266,7 @@ def units(text: str) -> int:
 
 @given(payload=payloads)
 def test_slack_is_safe(payload: dict[str, Any]) -> None:
-    """Whatever is in an event, the line holds no control sequence, no whole mention and no second line."""
+    """For any event, the text is one line without control sequences and mentions."""
     shown = rendered("slack", payload)
     line = shown["text"]
     assert shown["blocks"][0]["text"]["text"] == line
@@ -272,7 +280,7 @@ def test_slack_is_safe(payload: dict[str, Any]) -> None:
     shift=st.integers(0, 9).map(lambda n: "x" * n),
 )
 def test_slack_cut(message: str, shift: str) -> None:
-    """A line that is too long ends in an ellipsis, close below the limit, in no half entity or character."""
+    """A line that is too long ends in an ellipsis, just below the limit, and not inside an entity or character."""
     line = rendered("slack", FAILED | {"error": {"code": shift + "e", "message": message}})["text"]
     assert not re.search(r"&(?!(?:amp|lt|gt);)|@(?!\u200b)|[\ud800-\udfff]", line)
     if line.endswith("…"):
@@ -283,7 +291,7 @@ def test_slack_cut(message: str, shift: str) -> None:
 
 @pytest.mark.parametrize("excess", [0, 1])
 def test_slack_limit(excess: int) -> None:
-    """Three thousand characters are sent whole; of one more, the last two make room for the ellipsis."""
+    """3,000 characters are sent unchanged. Of 3,001, the last two are replaced by the ellipsis."""
     head = "document.failed · b.pdf · "
     line = head + "x" * (MAX_SLACK_CHARACTERS - len(head) + excess)
     shown = rendered("slack", FAILED | {"error": {"code": line.removeprefix(head)}})["text"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.errors import Unavailable
 from core.webhooks.deliveries.queue import Message, WebhooksQueue
-from tests.unit.core.webhooks.rows import FakeSqs, delivery
+from tests.unit.core.webhooks.samples import FakeSqs, delivery
 
 texts = st.text(min_size=1, max_size=10)
 messages = st.builds(
@@ -29,12 +29,12 @@ messages = st.builds(
 
 @given(messages)
 def test_round_trip(message: Message) -> None:
-    """A message is read as it was written, a first attempt and one at second 0 too."""
+    """A message is read as it was written."""
     assert Message.parse(message.body) == message
 
 
-def test_short() -> None:
-    """What is not the case is left out, and zero is not left out."""
+def test_defaults_are_left_out() -> None:
+    """Fields with their default are left out of the body, zeros are not."""
     assert json.loads(Message.of(delivery(owner="ana")).body).keys() == {
         "delivery_id",
         "owner",
@@ -45,8 +45,8 @@ def test_short() -> None:
     }
 
 
-def test_what_a_delivery_says() -> None:
-    """A message names the delivery's attempt, destination and age, and what the caller adds."""
+def test_message_of_a_delivery() -> None:
+    """A message has the delivery's attempts, destination and time, and the fields of the caller."""
     subject = delivery(attempts=3, queued_at=7)
     message = Message.of(subject, probe=True, follows="dlv_1")
     assert (message.delivery_id, message.attempts, message.queued_at) == (subject.delivery_id, 3, 7)
@@ -54,7 +54,7 @@ def test_what_a_delivery_says() -> None:
 
 
 def test_group() -> None:
-    """Lanes of one owner are apart, so are owners, and the longest is short enough for SQS."""
+    """Each destination of each owner has its own group, of a length that SQS accepts."""
     subject = delivery(owner="o" * 64)
     groups = [
         Message.of(each).group
@@ -68,7 +68,7 @@ def test_group() -> None:
     ("delay", "seconds"), [(0, 0), (0.1, 1), (5.7, 6), (-3, 0), (899.1, 900), (900, 900), (5000, 900)]
 )
 def test_delay(delay: float, seconds: int) -> None:
-    """A delay is in whole seconds, never too short, and never one that SQS refuses."""
+    """A delay is rounded up to whole seconds that SQS accepts."""
     sqs = FakeSqs()
     WebhooksQueue(sqs, "url").send(Message.of(delivery()), delay=delay)
     assert sqs.delays == [seconds]
@@ -76,7 +76,7 @@ def test_delay(delay: float, seconds: int) -> None:
 
 @given(st.integers(0, 35))
 def test_any_number(count: int) -> None:
-    """Any number of messages goes out, ten at a time, each once and in its group."""
+    """Any number of messages is sent in batches of ten, each once and in its group."""
     sqs = FakeSqs()
     sent = [Message.of(delivery(), slot=float(number)) for number in range(count)]
     WebhooksQueue(sqs, "url").send_all(iter(sent))
@@ -87,7 +87,7 @@ def test_any_number(count: int) -> None:
 
 
 def test_partly_refused() -> None:
-    """What SQS refuses is reported, and keeps none of the others back."""
+    """Messages that SQS refuses raise Unavailable; the others are sent."""
     sqs = FakeSqs(refused={3, 14})
     sent = [Message.of(delivery(), slot=float(number)) for number in range(25)]
     with pytest.raises(Unavailable, match="2"):
@@ -95,8 +95,8 @@ def test_partly_refused() -> None:
     assert sqs.messages == [message for number, message in enumerate(sent) if number not in (3, 14)]
 
 
-def test_a_newer_message() -> None:
-    """A message with a field that this version does not know is an error, not a guess."""
+def test_unknown_field() -> None:
+    """A message with an unknown field raises TypeError."""
     body: dict[str, Any] = json.loads(Message.of(delivery()).body)
     with pytest.raises(TypeError):
         Message.parse(json.dumps(body | {"later": 1}))

@@ -37,7 +37,7 @@ asked_for = (
 
 
 def at(share: float) -> Callable[[float, float], float]:
-    """A spread that always falls on the same place between its two ends."""
+    """A `spread` that returns this share of its range."""
     return lambda low, high: low + (high - low) * share
 
 
@@ -50,7 +50,7 @@ def wait(retry_after: str | None, *, status: int | None = 503, scheduled: int = 
 
 
 def test_the_scheduled_waits() -> None:
-    """Before each attempt comes its own entry of the schedule, and after the last nothing."""
+    """Each attempt has its entry of the schedule, and none follows the last one."""
     waits = [
         next_wait(DEFAULT, tries, status=500, retry_after=None, now=NOW, spread=middle)
         for tries in range(len(DEFAULT) + 2)
@@ -60,7 +60,7 @@ def test_the_scheduled_waits() -> None:
 
 @given(schedule=schedules, tries=st.integers(0, 15), share=shares)
 def test_spread(schedule: list[int], tries: int, share: float) -> None:
-    """A wait is whole seconds within 20 % of the scheduled one, and there is none when no entry is left."""
+    """A wait is whole seconds within 20 % of the scheduled one, and None after the last entry."""
     given_wait = next_wait(schedule, tries, status=None, retry_after=None, now=NOW, spread=at(share))
     assert (given_wait is None) == (tries >= len(schedule))
     if given_wait is not None:
@@ -69,7 +69,7 @@ def test_spread(schedule: list[int], tries: int, share: float) -> None:
 
 
 def test_both_ends_of_the_spread() -> None:
-    """The spread reaches 20 % to either side, and by itself it is random."""
+    """The jitter is up to 20 % in both directions, and random by default."""
     ends = [next_wait((300,), 0, status=500, retry_after=None, now=NOW, spread=at(share)) for share in (0, 1)]
     assert ends == [240, 360]
     assert len({next_wait((86400,), 0, status=500, retry_after=None, now=NOW) for _ in range(20)}) > 1
@@ -86,7 +86,7 @@ def test_both_ends_of_the_spread() -> None:
 def test_any_retry_after(
     schedule: list[int], tries: int, status: int | None, text: str, now: float, share: float
 ) -> None:
-    """Whatever a receiver asks for, the wait is between what it would be without and twice the scheduled one."""
+    """Any Retry-After gives a wait between the one without it and twice the scheduled one."""
     without = next_wait(schedule, tries, status=status, retry_after=None, now=now, spread=at(share))
     with_it = next_wait(schedule, tries, status=status, retry_after=text, now=now, spread=at(share))
     if without is None:
@@ -99,7 +99,7 @@ def test_any_retry_after(
 
 @given(seconds=st.integers(300, 600), status=st.sampled_from([429, 502, 503, 504]))
 def test_delay_seconds(seconds: int, status: int) -> None:
-    """A delay in seconds within the bounds is kept to the second, also with zeros or blanks before it."""
+    """A delay in seconds within the limits is exact, also with leading zeros and white space."""
     assert [wait(text, status=status) for text in (str(seconds), f"000{seconds}", f" \t{seconds} ")] == [
         seconds
     ] * 3
@@ -107,20 +107,20 @@ def test_delay_seconds(seconds: int, status: int) -> None:
 
 @pytest.mark.parametrize("status", [None, 200, 301, 400, 404, 408, 410, 500, 501, 505])
 def test_other_statuses(status: int | None) -> None:
-    """Only a receiver that is too busy, or a gateway before it, may ask for more time."""
+    """With other statuses, Retry-After is ignored."""
     assert wait("500", status=status) == 300
 
 
 @given(ahead=st.integers(301, 599))
 def test_http_dates(ahead: int) -> None:
-    """A date in any of the three forms of RFC 9110 is waited for."""
+    """A date in any of the three forms of RFC 9110 is respected."""
     moment = datetime.fromtimestamp(NOW, UTC) + timedelta(seconds=ahead)
     forms = ("%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y")
     assert [wait(moment.strftime(form)) for form in forms] == [ahead] * 3
 
 
 def test_a_fraction_of_now() -> None:
-    """A date is not missed by the fraction of the second that now is in."""
+    """The wait is rounded up to the date, if now has a fraction of a second."""
     text = "Sun, 29 Nov 2026 20:06:40 GMT"
     assert next_wait((300,), 0, status=503, retry_after=text, now=NOW + 0.25, spread=middle) == 400
 
@@ -133,12 +133,12 @@ def test_a_fraction_of_now() -> None:
     ],
 )
 def test_readable_dates(text: str) -> None:
-    """Dates as a receiver writes them."""
+    """Examples of valid dates."""
     assert wait(text) == 400
 
 
 def test_day_of_one_digit() -> None:
-    """C's asctime pads the day with a blank."""
+    """asctime pads the day with a space."""
     now = float(calendar.timegm((2026, 11, 6, 8, 0, 0)))
     text = "Fri Nov  6 08:06:40 2026"
     assert next_wait((300,), 0, status=503, retry_after=text, now=now, spread=middle) == 400
@@ -146,13 +146,13 @@ def test_day_of_one_digit() -> None:
 
 @pytest.mark.parametrize("text", ["Sun, 29 Nov 2026 20:06:60 GMT", "Sun, 29 Nov 2026 20:06:59 GMT"])
 def test_leap_second(text: str) -> None:
-    """A 60th second is a date, though Python knows none."""
+    """A leap second is a valid time."""
     assert wait(text) == 419
 
 
 @pytest.mark.parametrize(("year", "expected"), [("76", 600), ("77", 300), ("99", 300), ("25", 300), ("27", 600)])
 def test_years_of_two_digits(year: str, expected: int) -> None:
-    """More than fifty years ahead means the last century, which is past."""
+    """A year more than 50 years ahead is in the last century, and so in the past."""
     assert wait(f"Monday, 01-Feb-{year} 00:00:00 GMT") == expected
 
 
@@ -185,7 +185,7 @@ def test_years_of_two_digits(year: str, expected: int) -> None:
     ],
 )
 def test_ignored(text: str) -> None:
-    """What is malformed, negative or past changes nothing."""
+    """A malformed, negative or past value changes nothing."""
     assert wait(text) == 300
 
 
@@ -194,18 +194,18 @@ def test_ignored(text: str) -> None:
     ["601", "9999999999", "9" * 12, "9" * 13, "9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT", "0" * 5000 + "700"],
 )
 def test_too_long(text: str) -> None:
-    """However long a receiver asks for, it gets twice the scheduled wait."""
+    """A longer value extends the wait to twice the scheduled one."""
     assert wait(text) == 600
 
 
 def test_zero_asked() -> None:
-    """A receiver cannot shorten a wait, and one of no time stays so."""
+    """Retry-After cannot shorten a wait, or extend a scheduled wait of zero."""
     assert (wait("0"), wait("0" * 5000), wait("60", scheduled=0)) == (300, 300, 0)
 
 
 @given(schedule=schedules, data=st.data())
 def test_span(schedule: list[int], data: st.DataObject) -> None:
-    """All waits of a delivery together never come to more than the span, and they can come to just that."""
+    """The waits of a delivery are never longer than the span together, and can be just as long."""
     draws = [(data.draw(statuses), data.draw(st.none() | asked_for)) for _ in schedule]
     total = sum(
         next_wait(schedule, tries, status=status, retry_after=text, now=NOW) or 0
@@ -220,5 +220,5 @@ def test_span(schedule: list[int], data: st.DataObject) -> None:
 
 
 def test_span_of_the_default() -> None:
-    """With the default schedule that is some 151 hours."""
+    """The span of the default schedule is about 151 hours."""
     assert span(DEFAULT) == 2 * (75 * 3600 + 35 * 60 + 5)

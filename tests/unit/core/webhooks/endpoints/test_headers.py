@@ -21,7 +21,7 @@ def refused(name: str, value: str = "v") -> str:
 
 
 def test_lower_case_in_order() -> None:
-    """Names come back in lower case, in the order given, values untouched."""
+    """Names are returned in lower case and in the given order, values unchanged."""
     given_headers = {"Authorization": "Bearer a b\tc", "X-Tenant": "!", "traceparent": "00-0af7"}
     assert list(check_headers(given_headers).items()) == [
         ("authorization", "Bearer a b\tc"),
@@ -55,7 +55,7 @@ def test_lower_case_in_order() -> None:
     ],
 )
 def test_refused_names(name: str) -> None:
-    """What frames, proves or routes a message is refused, in any case and with _ or . for -, saying why."""
+    """Headers for framing, signatures and routing are refused with a reason, in any case and with _ or . for -."""
     reasons = {
         refused(form).partition(": ")[2]
         for form in (name, name.upper(), name.title(), name.replace("-", "_"), name.replace("-", "."))
@@ -65,7 +65,7 @@ def test_refused_names(name: str) -> None:
 
 
 def test_every_header_of_ours_is_refused() -> None:
-    """Whatever a signature adds to a request, no endpoint can put its own in that place."""
+    """An endpoint cannot set any of the headers that the sender sets."""
     ours = sign([make_secret(), make_secret()], event_id="evt_1", timestamp=1, body=b"")
     assert len(ours) >= 4
     for name in (*ours, "content-type", "user-agent"):
@@ -77,7 +77,7 @@ def test_every_header_of_ours_is_refused() -> None:
     ["authorization", "x-api-key", "x-hook", "hosts", "dates", "webhook", "x-amzonia", "accept", "x-sign", "te2"],
 )
 def test_names_that_only_look_alike(name: str) -> None:
-    """A name that resembles a refused one is taken."""
+    """Names that are similar to refused ones are accepted."""
     assert check_headers({name: "v"}) == {name: "v"}
 
 
@@ -103,7 +103,7 @@ def test_names_that_only_look_alike(name: str) -> None:
     ],
 )
 def test_malformed_names(name: str) -> None:
-    """A name that is no RFC 9110 token is refused, and quoted in ASCII."""
+    """A name that is not an RFC 9110 token is refused, and quoted in ASCII."""
     message = refused(name)
     assert "a name is one or more of" in message
     assert message.isascii()
@@ -111,7 +111,7 @@ def test_malformed_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message_part"),
     [
         *(
             (text, "visible ASCII")
@@ -124,36 +124,36 @@ def test_malformed_names(name: str) -> None:
         *((("", "1 to 1024")), ("a" * 1025, "not 1025")),
     ],
 )
-def test_malformed_values(value: str, said: str) -> None:
-    """A value that could end the header or mean two things is refused, and never repeated: it may be a secret."""
+def test_malformed_values(value: str, message_part: str) -> None:
+    """A value that is ambiguous or can end the header is refused, without the value, which can be a secret."""
     message = refused("x-key", value)
     assert message.startswith("header x-key: a value")
-    assert said in message
+    assert message_part in message
     assert refused("x-key", "s3cret\n").find("s3cret") == -1
 
 
 @pytest.mark.parametrize(("first", "second"), [("X-Key", "x-key"), ("x-key", "x_key"), ("x.key", "X_Key")])
-def test_twins(first: str, second: str) -> None:
-    """Two names that differ in case, or that a CGI receiver would take for one, are refused together."""
+def test_indistinguishable_names(first: str, second: str) -> None:
+    """Two names that differ in case, or that CGI receivers cannot distinguish, are refused."""
     with pytest.raises(ValueError, match=f"header {second}: .* from {first}"):
         check_headers({first: "1", second: "2"})
 
 
 def test_number_of_headers() -> None:
-    """Twenty are taken, one more is not."""
+    """20 headers are accepted, 21 are not."""
     headers = {f"x-{n}": "v" for n in range(20)}
     assert check_headers(headers) == headers
-    with pytest.raises(ValueError, match="21 headers are too many; keep to 20"):
+    with pytest.raises(ValueError, match="21 headers are too many; the limit is 20"):
         check_headers(headers | {"x-20": "v"})
 
 
 def test_size_of_all() -> None:
-    """They are taken up to 4,000 bytes of JSON, where quotes count twice, and not a byte more."""
+    """4,000 bytes of JSON are accepted, 4,001 are not."""
     longest = {f"x-{n}": "v" * 1024 for n in range(3)}
     room = 4000 - len(json.dumps(longest | {"x-last": ""}))
     full = longest | {"x-last": '"' * (room // 2) + "v" * (room % 2)}
     assert len(json.dumps(check_headers(full))) == 4000
-    with pytest.raises(ValueError, match="4001 bytes as JSON; shorten them to 4000"):
+    with pytest.raises(ValueError, match="4001 bytes as JSON; the limit is 4000"):
         check_headers(full | {"x-last": full["x-last"] + "v"})
 
 
@@ -162,8 +162,8 @@ any_value = st.text(max_size=20) | st.text(" \t!~az", max_size=20) | st.sampled_
 
 
 @given(st.dictionaries(any_name, any_value, max_size=22))
-def test_what_is_taken_is_safe(mapping: dict[str, str]) -> None:
-    """Whatever is given, the answer is a ValueError or headers that break no line and fit into a sealed text."""
+def test_accepted_headers_are_safe(mapping: dict[str, str]) -> None:
+    """Any headers are refused, or have no line breaks and are small enough for KMS."""
     try:
         headers = check_headers(mapping)
     except ValueError:
@@ -187,6 +187,6 @@ def test_what_is_taken_is_safe(mapping: dict[str, str]) -> None:
     name=st.text(TOKEN, min_size=1, max_size=40),
     value=st.from_regex(r"[!-~]([\t -~]{0,200}[!-~])?", fullmatch=True),
 )
-def test_plain_headers_are_taken(name: str, value: str) -> None:
-    """Any token with a fitting value is taken, apart from the names that are refused."""
+def test_other_headers_are_accepted(name: str, value: str) -> None:
+    """Any token with a valid value is accepted if the name is not refused."""
     assert check_headers({f"x-own{name}": value}) == {f"x-own{name}".lower(): value}

@@ -31,7 +31,7 @@ def pages(log: OwnerLog, owner: str, limit: int) -> list[str]:
 
 
 def test_append(log: OwnerLog, dynamodb: Any, jobs_table: str) -> None:
-    """An event is written as a job's are, for the stream to announce, but without job and number."""
+    """An event is written like a job's event, for the stream, but without job and sequence."""
     event_id = log.append("ana", "ping", endpoint_id="wh_1", event="forged", event_id="forged")
     (item,) = dynamodb.scan(TableName=jobs_table)["Items"]
     assert (item["entity"], item["name"], item["kind"], item["owner"]) == ("event", "ping", "endpoint", "ana")
@@ -47,7 +47,7 @@ def test_append(log: OwnerLog, dynamodb: Any, jobs_table: str) -> None:
 
 
 def test_draft(log: OwnerLog, dynamodb: Any) -> None:
-    """A drafted event is written with others, or not at all."""
+    """A drafted event is written by the caller's transaction."""
     event_id, operation = log.draft("ana", "endpoint.disabled", endpoint_id="wh_1")
     assert log.page("ana") == ([], None)
     dynamodb.transact_write_items(TransactItems=[operation])
@@ -57,7 +57,7 @@ def test_draft(log: OwnerLog, dynamodb: Any) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 8, 100])
 def test_pages(log: OwnerLog, clock: FakeClock, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of any size hold each of the owner's events once, newest first."""
+    """Pages of any size contain each of the owner's events once, newest first."""
     made = []
     for number in range(7):
         event_id = ids.floor("evt", NOW + number)
@@ -68,14 +68,14 @@ def test_pages(log: OwnerLog, clock: FakeClock, limit: int, monkeypatch: pytest.
 
 
 def test_nothing_but_events(log: OwnerLog, dynamodb: Any, jobs_table: str) -> None:
-    """What else stands under the owner is not in the log."""
+    """Other items of the owner are not in the log."""
     for sk in ("ENDPOINT#default", "EVENT", "EVENTS#1", "JOB#1"):
         dynamodb.put_item(TableName=jobs_table, Item={"pk": "OWNER#ana", "sk": sk})
     assert log.page("ana") == ([], None)
 
 
 def test_expired(log: OwnerLog, clock: FakeClock) -> None:
-    """What has expired is not shown, though the table has not removed it yet."""
+    """An expired event is not returned, even if DynamoDB has not deleted it yet."""
     log.append("ana", "ping", endpoint_id="wh_1")
     clock.now += 90 * DAY
     assert log.page("ana") == ([], None)

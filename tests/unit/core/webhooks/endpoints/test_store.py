@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from core import events, ids
 from core.errors import Conflict, Contended, NotFound
-from core.webhooks.endpoints.store import DEFAULT, MAX_OLD_KEYS, Endpoint, Endpoints, Key, Vault, rotated
+from core.webhooks.endpoints.cipher import SecretCipher
+from core.webhooks.endpoints.model import DEFAULT, MAX_OLD_KEYS, Endpoint, Key, rotated
+from core.webhooks.endpoints.store import Endpoints
 from core.webhooks.transport import signing
 from tests.simulated_cloud.calls import Calls, transaction_canceled
 from tests.simulated_cloud.clock import Clock
@@ -27,13 +29,13 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def vault(kms: Any, secrets_key: str) -> Vault:
-    return Vault(kms, secrets_key)
+def cipher(kms: Any, secrets_key: str) -> SecretCipher:
+    return SecretCipher(kms, secrets_key)
 
 
 @pytest.fixture
-def endpoints(dynamodb: Any, jobs_table: str, vault: Vault, clock: FakeClock) -> Endpoints:
-    return Endpoints(dynamodb, jobs_table, vault, clock=clock)
+def endpoints(dynamodb: Any, jobs_table: str, cipher: SecretCipher, clock: FakeClock) -> Endpoints:
+    return Endpoints(dynamodb, jobs_table, cipher, clock=clock)
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def now(endpoints: Endpoints, endpoint: Endpoint) -> Endpoint:
 
 
 def key(**facts: Any) -> Key:
-    return Key(**{"sealed": b"sealed"} | facts)
+    return Key(**{"encrypted": b"encrypted"} | facts)
 
 
 def endpoint(*keys: Key) -> Endpoint:
@@ -69,7 +71,7 @@ def endpoint(*keys: Key) -> Endpoint:
 
 
 def test_round_trip(endpoints: Endpoints) -> None:
-    """An endpoint comes back as it was written: floats, order, and what has no value too."""
+    """An endpoint is read as it was written, with floats, order and empty fields."""
     facts: dict[str, Any] = {
         "events": ("document.failed", "*.canceled"),
         "filter": {"chunks": [{"numeric": [">=", 1.5]}], "error": {"code": [None, True, ""]}},
@@ -90,7 +92,7 @@ def test_round_trip(endpoints: Endpoints) -> None:
 
 
 def test_all_of_an_owner(endpoints: Endpoints, dynamodb: Any, jobs_table: str) -> None:
-    """An owner's endpoints are listed, the default one too, in the order in which they were made."""
+    """An owner's endpoints are listed in the order of their creation, with the default one."""
     made = [created(endpoints) for _ in range(3)]
     created(endpoints, "ben")
     _, operation = endpoints.draft_default("ana")
@@ -103,13 +105,13 @@ def test_all_of_an_owner(endpoints: Endpoints, dynamodb: Any, jobs_table: str) -
 
 @pytest.mark.parametrize("endpoint_id", ["", "wh_1", "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C", "default", "EVENT#1"])
 def test_missing(endpoints: Endpoints, endpoint_id: str) -> None:
-    """What there is not, and what is no id, is not found, and the message says what to do."""
+    """An unknown or malformed id is NotFound, with what to do."""
     with pytest.raises(NotFound, match=r"GET /webhooks|POST /webhooks/default"):
         endpoints.get("ana", endpoint_id)
 
 
 def test_of_another_owner(endpoints: Endpoints) -> None:
-    """Another owner's endpoint is none."""
+    """Another owner's endpoint is NotFound."""
     made = created(endpoints)
     with pytest.raises(NotFound):
         endpoints.get("ben", made.endpoint_id)
@@ -117,14 +119,14 @@ def test_of_another_owner(endpoints: Endpoints) -> None:
 
 
 def test_create_twice(endpoints: Endpoints) -> None:
-    """An endpoint is made once."""
+    """An existing endpoint cannot be created again."""
     made = created(endpoints)
     with pytest.raises(Conflict):
         endpoints.create(made)
 
 
 def test_delete(endpoints: Endpoints) -> None:
-    """An endpoint that is deleted is gone, and can be deleted once."""
+    """A deleted endpoint does not exist, and cannot be deleted again."""
     made = created(endpoints)
     assert endpoints.delete("ana", made.endpoint_id)
     assert endpoints.find("ana", made.endpoint_id) is None
@@ -135,7 +137,7 @@ def test_delete(endpoints: Endpoints) -> None:
 
 
 def test_change(endpoints: Endpoints, clock: FakeClock) -> None:
-    """A change is written as the next version, and says when."""
+    """A change is written as the next version, with its time."""
     made = created(endpoints)
     clock.now += 5
     changed = endpoints.change("ana", made.endpoint_id, lambda each: replace(each, description="new"))
@@ -143,8 +145,8 @@ def test_change(endpoints: Endpoints, clock: FakeClock) -> None:
     assert changed == replace(made, description="new", version=2, updated_at=events.timestamp(NOW + 5))
 
 
-def test_change_what_is_gone(endpoints: Endpoints) -> None:
-    """There is nothing to change where there is no endpoint, and none comes of it."""
+def test_change_a_deleted_endpoint(endpoints: Endpoints) -> None:
+    """A change of a deleted endpoint returns None and creates nothing."""
     made = created(endpoints)
 
     def deleting(each: Endpoint) -> Endpoint:
@@ -156,7 +158,7 @@ def test_change_what_is_gone(endpoints: Endpoints) -> None:
 
 
 def test_two_changes_at_once(endpoints: Endpoints) -> None:
-    """Of two changes at once both hold."""
+    """Two concurrent changes are both applied."""
     made = created(endpoints)
     first = True
 
@@ -173,7 +175,7 @@ def test_two_changes_at_once(endpoints: Endpoints) -> None:
 
 
 def test_many_changes_at_once(endpoints: Endpoints, calls: Calls) -> None:
-    """Rotations from several sides are all kept, each key once, however they meet."""
+    """Concurrent rotations keep each key once."""
     made = created(endpoints)
 
     def rotate(number: int) -> None:
@@ -186,20 +188,20 @@ def test_many_changes_at_once(endpoints: Endpoints, calls: Calls) -> None:
         raise AssertionError("never written")
 
     def with_key(number: int) -> Callable[[Endpoint], Endpoint]:
-        new = Key(sealed=str(number).encode())
+        new = Key(encrypted=str(number).encode())
         return lambda each: rotated(each, new, grace_seconds=60, now=NOW)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(rotate, range(8)))
     found = now(endpoints, made)
-    assert sorted(each.sealed for each in found.keys if each.sealed != made.keys[0].sealed) == [
+    assert sorted(each.encrypted for each in found.keys if each.encrypted != made.keys[0].encrypted) == [
         str(number).encode() for number in range(8)
     ]
     assert found.version == 9
 
 
 def test_a_change_while_it_is_being_disabled(endpoints: Endpoints, calls: Calls) -> None:
-    """A change that meets a transaction is made after it."""
+    """A change that conflicts with a transaction is applied after it."""
     made = created(endpoints)
     calls.fail("dynamodb", "PutItem", "TransactionConflictException", times=2)
     assert endpoints.change("ana", made.endpoint_id, lambda each: replace(each, description="new"))
@@ -207,7 +209,7 @@ def test_a_change_while_it_is_being_disabled(endpoints: Endpoints, calls: Calls)
 
 
 def test_too_many_changes(endpoints: Endpoints, calls: Calls) -> None:
-    """Whoever finds others faster again and again gives up, to be tried again."""
+    """After too many conflicts a change raises Contended, and can be retried."""
     made = created(endpoints)
     calls.fail("dynamodb", "PutItem", "ConditionalCheckFailedException", times=None)
     with pytest.raises(Contended):
@@ -222,7 +224,7 @@ def note(table: str, sk: str = "EVENT#evt_1") -> dict[str, Any]:
 
 
 def test_disable(endpoints: Endpoints, clock: FakeClock, dynamodb: Any, jobs_table: str) -> None:
-    """Whoever disables an endpoint says why and when, and writes what goes with it in the same moment."""
+    """Disabling an endpoint stores reason and time, and the caller's writes in the same transaction."""
     made = created(endpoints)
     clock.now += 5
     assert endpoints.disable(made, reason="gone", also=[note(jobs_table)])
@@ -233,7 +235,7 @@ def test_disable(endpoints: Endpoints, clock: FakeClock, dynamodb: Any, jobs_tab
 
 
 def test_disable_once(endpoints: Endpoints, dynamodb: Any, jobs_table: str, calls: Calls) -> None:
-    """Of twenty that disable it at once one does, and one event tells of it."""
+    """Of 20 concurrent calls one disables the endpoint, and one event is written."""
     made = created(endpoints)
 
     def disable(number: int) -> bool:
@@ -245,24 +247,24 @@ def test_disable_once(endpoints: Endpoints, dynamodb: Any, jobs_table: str, call
     assert len([item for item in items if item["sk"].startswith("EVENT#")]) == 1
 
 
-def test_disable_what_was_edited(endpoints: Endpoints, jobs_table: str) -> None:
-    """An endpoint that was edited since it was read is not disabled by what it was before."""
+def test_disable_a_changed_endpoint(endpoints: Endpoints, jobs_table: str) -> None:
+    """An endpoint that has changed since it was read is not disabled."""
     made = created(endpoints)
     endpoints.change("ana", made.endpoint_id, lambda each: replace(each, url=URL + "2"))
     assert not endpoints.disable(made, reason="gone", also=[note(jobs_table)])
     assert now(endpoints, made).enabled
 
 
-def test_disable_what_is_gone(endpoints: Endpoints, jobs_table: str) -> None:
-    """A deleted endpoint does not come back as a disabled one."""
+def test_disable_a_deleted_endpoint(endpoints: Endpoints, jobs_table: str) -> None:
+    """Disabling a deleted endpoint does not create it again."""
     made = created(endpoints)
     endpoints.delete("ana", made.endpoint_id)
     assert not endpoints.disable(made, reason="gone", also=[note(jobs_table)])
     assert endpoints.find("ana", made.endpoint_id) is None
 
 
-def test_disable_in_a_crowd(endpoints: Endpoints, jobs_table: str, calls: Calls) -> None:
-    """Where another transaction is under way nobody knows yet whether it is disabled: to be tried again."""
+def test_disable_during_a_transaction(endpoints: Endpoints, jobs_table: str, calls: Calls) -> None:
+    """During another transaction disabling raises Contended, and can be retried."""
     made = created(endpoints)
     calls.fail("dynamodb", "TransactWriteItems", transaction_canceled("TransactionConflict"))
     with pytest.raises(Contended):
@@ -275,8 +277,8 @@ def test_disable_in_a_crowd(endpoints: Endpoints, jobs_table: str, calls: Calls)
 
 @given(grace=st.integers(1, 604_800), moment=st.floats(0, 10**9))
 def test_expiry_is_exact(grace: int, moment: float) -> None:
-    """An old key signs until its time, and not at it; its grace is what was asked for, but for a second's part."""
-    first, second = key(), key(sealed=b"second")
+    """An old key is valid until its expiry and not at it. The grace period is exact to the second."""
+    first, second = key(), key(encrypted=b"second")
     found = rotated(endpoint(first), second, grace_seconds=grace, now=moment)
     (current, old) = found.keys
     assert current == second
@@ -287,37 +289,37 @@ def test_expiry_is_exact(grace: int, moment: float) -> None:
 
 
 def test_no_grace() -> None:
-    """Without grace the key before is gone at once, and one that was promised more time keeps it."""
-    first = rotated(endpoint(key()), key(sealed=b"2"), grace_seconds=60, now=0)
-    second = rotated(first, key(sealed=b"3"), grace_seconds=0, now=1)
-    assert [each.sealed for each in second.valid_keys(2)] == [b"3", b"sealed"]
-    assert [each.sealed for each in second.valid_keys(60)] == [b"3"]
+    """Without grace the key before is invalid at once. Older keys keep their expiry."""
+    first = rotated(endpoint(key()), key(encrypted=b"2"), grace_seconds=60, now=0)
+    second = rotated(first, key(encrypted=b"3"), grace_seconds=0, now=1)
+    assert [each.encrypted for each in second.valid_keys(2)] == [b"3", b"encrypted"]
+    assert [each.encrypted for each in second.valid_keys(60)] == [b"3"]
 
 
 def test_ten_old_keys() -> None:
-    """Ten old keys may be valid, and no eleventh; without grace, or once one has expired, it goes on."""
+    """Ten old keys can be valid. Another one needs no grace, or an expired key."""
     found = endpoint(key())
     for number in range(MAX_OLD_KEYS):
-        found = rotated(found, key(sealed=str(number).encode()), grace_seconds=60 + number, now=0)
+        found = rotated(found, key(encrypted=str(number).encode()), grace_seconds=60 + number, now=0)
     assert len(found.valid_keys(0)) == 1 + MAX_OLD_KEYS
     with pytest.raises(Conflict, match="expires"):
-        rotated(found, key(sealed=b"new"), grace_seconds=1, now=59)
-    assert rotated(found, key(sealed=b"new"), grace_seconds=0, now=59).keys[0].sealed == b"new"
-    assert len(rotated(found, key(sealed=b"new"), grace_seconds=1, now=60).keys) == 1 + MAX_OLD_KEYS
+        rotated(found, key(encrypted=b"new"), grace_seconds=1, now=59)
+    assert rotated(found, key(encrypted=b"new"), grace_seconds=0, now=59).keys[0].encrypted == b"new"
+    assert len(rotated(found, key(encrypted=b"new"), grace_seconds=1, now=60).keys) == 1 + MAX_OLD_KEYS
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=40))
 def test_rotations(steps: list[tuple[int, int]]) -> None:
-    """Through any rotations the newest key is the current one, the others follow from new to old, ten at most."""
-    found, clock, made = endpoint(key(sealed=b"0")), 0.0, 0
+    """After any rotations the newest key is the current one, followed by at most ten old ones, newest first."""
+    found, clock, made = endpoint(key(encrypted=b"0")), 0.0, 0
     promised = {}
     for pause, grace in steps:
         clock += pause
-        old = {each.sealed: each.expires_at for each in found.valid_keys(clock)[1:]}
-        assert old == {sealed: expiry for sealed, expiry in promised.items() if expiry > clock}
-        current = found.keys[0].sealed
+        old = {each.encrypted: each.expires_at for each in found.valid_keys(clock)[1:]}
+        assert old == {encrypted: expiry for encrypted, expiry in promised.items() if expiry > clock}
+        current = found.keys[0].encrypted
         try:
-            found = rotated(found, key(sealed=str(made + 1).encode()), grace_seconds=grace, now=clock)
+            found = rotated(found, key(encrypted=str(made + 1).encode()), grace_seconds=grace, now=clock)
         except Conflict:
             assert len(old) == MAX_OLD_KEYS
             assert grace > 0
@@ -325,14 +327,14 @@ def test_rotations(steps: list[tuple[int, int]]) -> None:
         made += 1
         if grace:
             promised[current] = int(clock) + grace
-        numbers = [int(each.sealed) for each in found.keys]
+        numbers = [int(each.encrypted) for each in found.keys]
         assert numbers[0] == made
         assert numbers == sorted(numbers, reverse=True)
         assert len(numbers) <= 1 + MAX_OLD_KEYS
 
 
 def test_secrets(endpoints: Endpoints, clock: FakeClock) -> None:
-    """What is opened is what was shown, the current secret first, and an old one until its time."""
+    """Decrypted secrets are those that were shown, the current one first, an old one until its expiry."""
     made, first = drafted(endpoints)
     new, second = endpoints.make_key("ana", made.endpoint_id, signing_kind="hmac")
     changed = endpoints.change(
@@ -345,7 +347,7 @@ def test_secrets(endpoints: Endpoints, clock: FakeClock) -> None:
 
 
 def test_own_secret(endpoints: Endpoints) -> None:
-    """The caller's own secret is the one that signs."""
+    """The caller's own secret signs."""
     own = signing.make_secret()
     made, shown = drafted(endpoints, secret=own)
     assert shown == own
@@ -353,7 +355,7 @@ def test_own_secret(endpoints: Endpoints) -> None:
 
 
 def test_ed25519(endpoints: Endpoints) -> None:
-    """An ed25519 key is never shown: its public half is, and verifies what the private one signs."""
+    """An ed25519 private key is never returned. Its public key verifies its signatures."""
     made, shown = drafted(endpoints, signing="ed25519")
     assert shown is None
     found = now(endpoints, made)
@@ -364,28 +366,28 @@ def test_ed25519(endpoints: Endpoints) -> None:
 
 
 def test_headers(endpoints: Endpoints, dynamodb: Any, jobs_table: str) -> None:
-    """The values of the caller's headers come back to who may open them, and are nowhere in the table."""
+    """The values of custom headers can be decrypted, and are not in the table."""
     made = created(endpoints, headers={"authorization": "Bearer topsecret"})
     found = now(endpoints, made)
     assert endpoints.own_headers(found) == {"authorization": "Bearer topsecret"}
     assert endpoints.own_headers(created(endpoints)) == {}
     assert "topsecret" not in str(dynamodb.scan(TableName=jobs_table))
-    assert endpoints.with_headers(found, {}) == replace(found, headers=(), sealed_headers=None)
+    assert endpoints.with_headers(found, {}) == replace(found, headers=(), encrypted_headers=None)
 
 
 def test_the_table_has_no_secret(endpoints: Endpoints, dynamodb: Any, jobs_table: str) -> None:
-    """What the table holds is sealed."""
+    """The table contains only encrypted secrets."""
     _, secret = drafted(endpoints)
     assert secret is not None
     (item,) = dynamodb.scan(TableName=jobs_table)["Items"]
-    sealed = bytes(item["keys"][0]["sealed"])
-    assert secret.removeprefix("whsec_").encode() not in sealed
+    encrypted = bytes(item["keys"][0]["encrypted"])
+    assert secret.removeprefix("whsec_").encode() not in encrypted
     assert secret.removeprefix("whsec_") not in str(item)
 
 
 @pytest.mark.parametrize("change", [{"owner": "ben"}, {"endpoint_id": "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"}])
-def test_sealed_to_its_endpoint(endpoints: Endpoints, change: dict[str, Any]) -> None:
-    """What is sealed for one endpoint does not open for another, though its row is copied there."""
+def test_encryption_context(endpoints: Endpoints, change: dict[str, Any]) -> None:
+    """A secret cannot be decrypted for another endpoint or owner, even if its item is copied there."""
     made = created(endpoints, headers={"x-a": "1"})
     with pytest.raises(ClientError):
         endpoints.secrets(replace(made, **change))
@@ -393,8 +395,8 @@ def test_sealed_to_its_endpoint(endpoints: Endpoints, change: dict[str, Any]) ->
         endpoints.own_headers(replace(made, **change))
 
 
-def test_opened_once(endpoints: Endpoints, calls: Calls, secrets_key: str) -> None:
-    """Each sealed text is opened once however often it is asked for, with the one key that is configured."""
+def test_decrypted_once(endpoints: Endpoints, calls: Calls, secrets_key: str) -> None:
+    """Each secret is decrypted once, with the configured key."""
     made = created(endpoints, headers={"x-a": "1"})
     other = created(endpoints)
     for _ in range(3):
@@ -407,8 +409,8 @@ def test_opened_once(endpoints: Endpoints, calls: Calls, secrets_key: str) -> No
     assert set(named) == {("Decrypt", secrets_key), ("Encrypt", secrets_key)}
 
 
-def test_a_failure_is_not_remembered(endpoints: Endpoints, calls: Calls) -> None:
-    """A secret that could not be opened is asked for again."""
+def test_a_failed_decryption_is_not_cached(endpoints: Endpoints, calls: Calls) -> None:
+    """A secret that could not be decrypted is decrypted again."""
     made, secret = drafted(endpoints)
     calls.fail("kms", "Decrypt", "KMSInternalException")
     with pytest.raises(ClientError):
@@ -416,12 +418,12 @@ def test_a_failure_is_not_remembered(endpoints: Endpoints, calls: Calls) -> None
     assert endpoints.secrets(made) == [secret]
 
 
-def test_without_a_vault(dynamodb: Any, jobs_table: str, endpoints: Endpoints) -> None:
-    """Who reads endpoints without a vault gets everything but the secrets."""
+def test_without_a_cipher(dynamodb: Any, jobs_table: str, endpoints: Endpoints) -> None:
+    """Without a cipher, endpoints can be read, but not their secrets."""
     made = created(endpoints)
     reader = Endpoints(dynamodb, jobs_table)
     assert reader.find("ana", made.endpoint_id) == made
-    with pytest.raises(RuntimeError, match="vault"):
+    with pytest.raises(RuntimeError, match="cipher"):
         reader.secrets(made)
 
 
@@ -429,7 +431,7 @@ def test_without_a_vault(dynamodb: Any, jobs_table: str, endpoints: Endpoints) -
 
 
 def test_the_first_default_stays(endpoints: Endpoints, dynamodb: Any) -> None:
-    """Of two drafts, the one that is written first is the owner's, and the other is refused."""
+    """Of two concurrent drafts the first one that is written is the owner's; the other is refused."""
     assert endpoints.find("ana") is None
     (first, one), (_, two) = endpoints.draft_default("ana"), endpoints.draft_default("ana")
     dynamodb.put_item(**one["Put"])
@@ -441,7 +443,7 @@ def test_the_first_default_stays(endpoints: Endpoints, dynamodb: Any) -> None:
 
 
 def test_ids(endpoints: Endpoints) -> None:
-    """An endpoint's id is new each time, and is one."""
+    """Each endpoint has a new, valid id."""
     made = {created(endpoints).endpoint_id for _ in range(20)}
     assert len(made) == 20
     assert all(ids.is_id("wh", each) for each in made)

@@ -1,4 +1,4 @@
-"""core.webhooks.transport.client, against servers on loopback that misbehave."""
+"""core.webhooks.transport.client, against servers on the loopback interface that misbehave."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def send(
 
 @contextmanager
 def failing(error_class: str, *, match: str | None = None, within: float = 5) -> Iterator[None]:
-    """The block raises DeliveryError of this class, in time, and names no path or other side's text."""
+    """The block raises DeliveryError of this class, in time. Its message has no path and no text of the server."""
     begun = time.monotonic()
     with pytest.raises(DeliveryError, match=match) as failure:
         yield
@@ -100,13 +100,13 @@ def drip(pieces: Callable[[], Iterator[bytes]], seconds: float = 0.02) -> Callab
 
 
 def reset(connection: socket.socket) -> None:
-    """Close so that the peer sees a reset, after giving it time to read."""
+    """Close with a TCP reset, after the peer had time to read."""
     time.sleep(0.05)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def hang(connection: socket.socket) -> None:
-    """Wait for the client to go away."""
+    """Wait until the client closes the connection."""
     while connection.recv(65536):
         pass
 
@@ -115,7 +115,7 @@ def hang(connection: socket.socket) -> None:
 
 
 def test_request_on_the_wire(serve: Serve) -> None:
-    """The receiver gets one HTTP/1.1 POST with the URL's own host, the caller's headers and exact body."""
+    """The receiver gets one HTTP/1.1 POST with the URL's host, the caller's headers and the exact body."""
     server = serve.answer(OK)
     body = '{"text":"😱 é \u2028"}'.encode()
     send(server, path="/a/../b?c=%2F", body=body, headers={"Content-Type": "application/json", "User-Agent": "R"})
@@ -136,8 +136,8 @@ def test_request_on_the_wire(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00", '{"b":1,"a":"é"}'.encode(), b"x" * 300_000])
-def test_signature_holds_on_the_wire(serve: Serve, body: bytes) -> None:
-    """The signature made before sending verifies over the raw bytes that a receiver reads."""
+def test_signature_verifies_over_received_bytes(serve: Serve, body: bytes) -> None:
+    """A signature verifies over the raw bytes that the receiver reads."""
     server, secret = serve.answer(OK), make_secret()
     send(server, body=body, headers=sign(secret, event_id="evt_1", timestamp=1_800_000_000, body=body))
     head, _, received = server.requests[0].partition(b"\r\n\r\n")
@@ -145,8 +145,8 @@ def test_signature_holds_on_the_wire(serve: Serve, body: bytes) -> None:
     verify(secret, headers, received, now=1_800_000_000)
 
 
-def test_framing_headers_are_the_clients(serve: Serve) -> None:
-    """A caller's header can change neither the host nor where the message ends."""
+def test_caller_cannot_set_framing_headers(serve: Serve) -> None:
+    """A caller's header changes neither the host nor the length of the message."""
     server = serve.answer(OK)
     evil = {
         "Host": "evil",
@@ -167,7 +167,7 @@ def test_framing_headers_are_the_clients(serve: Serve) -> None:
     "headers", [{"X-A": "1\r\nX-B: 2"}, {"X-A\r\nX-B": "2"}, {"X-A": "é😱"}, {"": "x"}, {"X-A": "1\n"}]
 )
 def test_header_injection(serve: Serve, headers: dict[str, str]) -> None:
-    """A header that would break out of its line, or that HTTP cannot carry, is not sent."""
+    """A header with a line break, or with characters that HTTP does not allow, is not sent."""
     server = serve.answer(OK)
     with failing("protocol"):
         send(server, headers=headers)
@@ -175,7 +175,7 @@ def test_header_injection(serve: Serve, headers: dict[str, str]) -> None:
 
 
 def test_proxies_of_the_environment_are_ignored(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Proxy settings in the environment send nothing elsewhere."""
+    """Proxy settings in the environment have no effect."""
     proxy, server = serve.answer(OK), serve.answer(OK)
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -183,8 +183,8 @@ def test_proxies_of_the_environment_are_ignored(serve: Serve, monkeypatch: pytes
     assert proxy.connections == 0
 
 
-def test_small_writes_are_not_held_back(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TCP sends the body without waiting for the head to be acknowledged."""
+def test_tcp_nodelay(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TCP sends the body before the head is acknowledged."""
     opened, real = [], socket.create_connection
 
     def create_connection(address: tuple[str, int], timeout: float) -> socket.socket:
@@ -200,7 +200,7 @@ def test_small_writes_are_not_held_back(serve: Serve, monkeypatch: pytest.Monkey
 
 
 def test_each_attempt_has_its_own_connection(serve: Serve) -> None:
-    """Unless the caller asks for it no connection is kept."""
+    """Without a reuse key, no connection is kept."""
     server = serve.answer(OK)
     assert [send(server).status for _ in range(3)] == [200, 200, 200]
     assert server.connections == 3
@@ -210,8 +210,8 @@ def test_each_attempt_has_its_own_connection(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 204, 304, 400, 410, 429, 500, 999])
-def test_every_status_is_an_answer(serve: Serve, status: int) -> None:
-    """Whatever the status, it is returned and nothing is raised or retried."""
+def test_every_status_is_returned(serve: Serve, status: int) -> None:
+    """Every status is returned, without an exception and without a retry."""
     server = serve.answer(b"HTTP/1.1 %d x\r\nContent-Length: 0\r\n\r\n" % status)
     answer = send(server)
     assert (answer.status, answer.headers, answer.body, answer.truncated) == (status, {}, b"", False)
@@ -221,7 +221,7 @@ def test_every_status_is_an_answer(serve: Serve, status: int) -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("form", ["http://127.0.0.1:{port}/", "//127.0.0.1:{port}/x", "/elsewhere"])
 def test_redirects_are_not_followed(serve: Serve, status: int, form: str) -> None:
-    """A redirect is returned as it is, and its target receives nothing."""
+    """A redirect is returned, and its target gets no request."""
     other = serve.answer(OK)
     location = form.format(port=other.port)
     server = serve.answer(f"HTTP/1.1 {status} x\r\nLocation: {location}\r\n\r\n".encode())
@@ -233,20 +233,20 @@ def test_redirects_are_not_followed(serve: Serve, status: int, form: str) -> Non
 @pytest.mark.parametrize(
     "status", [b"100 Continue", b"102 Processing", b"103 Early Hints\r\nLink: </a>", b"199 x"]
 )
-def test_interim_answers_are_skipped(serve: Serve, status: bytes) -> None:
-    """Any number of unasked 1xx come before the answer and are not the answer."""
+def test_interim_responses_are_skipped(serve: Serve, status: bytes) -> None:
+    """Any number of 1xx responses before the final one are skipped."""
     answer = send(serve.answer((b"HTTP/1.1 %b\r\n\r\n" % status) * 3 + OK))
     assert (answer.status, answer.body) == (200, b"ok")
 
 
-def test_switching_protocols_is_an_answer(serve: Serve) -> None:
-    """After an unasked 101 nobody knows what follows, so it is the last that is read."""
+def test_switching_protocols_is_returned(serve: Serve) -> None:
+    """A 101 is returned and nothing after it is read, because it is no longer HTTP."""
     assert send(serve.answer(b"HTTP/1.1 101 x\r\nUpgrade: x\r\n\r\n" + OK)).status == 101
 
 
 @pytest.mark.parametrize("status", [204, 304])
-def test_answers_without_body(serve: Serve, status: int) -> None:
-    """No body is waited for after a status that has none, though the head announces one."""
+def test_responses_without_body(serve: Serve, status: int) -> None:
+    """After a status without a body, the client does not wait for one, whatever the headers say."""
 
     def respond(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 %d x\r\nTransfer-Encoding: chunked\r\n\r\n" % status)
@@ -258,15 +258,15 @@ def test_answers_without_body(serve: Serve, status: int) -> None:
     assert (answer.status, answer.body, answer.truncated) == (status, b"", False)
 
 
-def test_few_bounded_headers(serve: Serve) -> None:
-    """Only the headers that help are kept, cut to 256 printable characters."""
+def test_kept_headers(serve: Serve) -> None:
+    """Only four headers are kept, each cut to 256 printable characters."""
     head = b"HTTP/1.1 200 OK\r\nRetry-After: 120\r\nContent-Type: a\x00b\xff" + b"x" * 300
     answer = send(serve.answer(head + b"\r\nSet-Cookie: s=1\r\nX-Other: 1\r\nContent-Length: 0\r\n\r\n"))
     assert answer.headers == {"retry-after": "120", "content-type": "a?bÿ" + "x" * 252}
 
 
-def test_head_for_people(serve: Serve) -> None:
-    """The first 30 headers are shown as sent and cut to 256 printable characters, cookies hidden."""
+def test_shown_headers(serve: Serve) -> None:
+    """`head` has the first 30 headers as sent, cut to 256 printable characters, without cookie values."""
     lines = [
         b"X-Request-Id: a\xff\x01",
         b"SET-COOKIE: session=STRANGER",
@@ -286,7 +286,7 @@ def test_head_for_people(serve: Serve) -> None:
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"a\x00b", gzip.compress(b"hi", mtime=0), b"not gzip"])
 def test_bodies_are_kept_raw(serve: Serve, body: bytes) -> None:
-    """A body is kept byte for byte, whatever its encoding claims to be."""
+    """A body is kept byte for byte, whatever its content encoding."""
     head = b"HTTP/1.1 500 x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
     answer = send(serve.answer(head + body))
     assert (answer.body, answer.truncated) == (body, False)
@@ -297,7 +297,7 @@ def test_bodies_are_kept_raw(serve: Serve, body: bytes) -> None:
     ("size", "truncated"), [(0, False), (KEPT_BYTES, False), (KEPT_BYTES + 1, True), (10**7, True)]
 )
 def test_body_is_bounded(serve: Serve, framing: str, size: int, truncated: bool) -> None:
-    """16 KiB of a body are kept however it is framed, and a longer one costs no more memory."""
+    """16 KiB of a body are kept, for each way of framing, and a longer body uses no more memory."""
     body = os.urandom(size)
     head = {
         "counted": b"Content-Length: %d\r\n\r\n%b" % (size, body),
@@ -316,7 +316,7 @@ def test_body_is_bounded(serve: Serve, framing: str, size: int, truncated: bool)
 
 
 def test_compression_bomb(serve: Serve) -> None:
-    """A bomb stays packed."""
+    """A compressed body is not decompressed."""
     bomb = gzip.compress(bytes(50_000_000))
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
     answer = send(serve.answer(head + bomb))
@@ -328,7 +328,7 @@ def test_compression_bomb(serve: Serve) -> None:
     "chunk", [b"1\r\nx\r\n", b"1000\r\n" + b"x" * 4096 + b"\r\n", b"1;" + b"e" * 5000 + b"\r\nx\r\n"]
 )
 def test_endless_chunks(serve: Serve, chunk: bytes) -> None:
-    """An endless chunked answer is read up to a limit on the wire, framing included."""
+    """An endless chunked response is read up to a limit that includes the framing."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     pieces = lambda: itertools.chain([head], itertools.repeat(chunk * 20))  # noqa: E731
     answer = send(serve.after_request(drip(pieces, 0)))
@@ -349,7 +349,7 @@ def test_endless_chunks(serve: Serve, chunk: bytes) -> None:
 )
 @pytest.mark.parametrize("ending", [reset, lambda connection: None])
 def test_body_that_breaks_off(serve: Serve, answer: bytes, ending: Callable[[socket.socket], None]) -> None:
-    """A reset or an end within the body keeps the status and what came."""
+    """After a reset or an end within the body, the status and the received part are returned."""
 
     def respond(connection: socket.socket) -> None:
         connection.sendall(answer)
@@ -362,8 +362,8 @@ def test_body_that_breaks_off(serve: Serve, answer: bytes, ending: Callable[[soc
 @pytest.mark.parametrize(
     "answer", [OK, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"]
 )
-def test_whole_answer_is_not_waited_on(serve: Serve, answer: bytes) -> None:
-    """A server that leaves the connection open after a whole answer keeps nobody waiting."""
+def test_returns_after_a_complete_response(serve: Serve, answer: bytes) -> None:
+    """The client does not wait for the server to close the connection after a complete response."""
 
     def respond(connection: socket.socket) -> None:
         connection.sendall(answer)
@@ -376,8 +376,10 @@ def test_whole_answer_is_not_waited_on(serve: Serve, answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), ConnectionResetError(), ssl.SSLEOFError(8, "x")])
-def test_answer_before_the_request_is_read(serve: Serve, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
-    """A server that refuses a request early and hangs up is heard."""
+def test_response_before_the_request_is_read(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """A response that comes before the server has read the request is returned."""
     real = client._Wire.transmit
 
     def transmit(wire: client._Wire) -> None:
@@ -419,19 +421,19 @@ def test_answer_before_the_request_is_read(serve: Serve, monkeypatch: pytest.Mon
     ],
 )
 def test_garbage(serve: Serve, answer: bytes) -> None:
-    """What is no complete HTTP/1 head, or too long a one, is a protocol failure."""
+    """A malformed, incomplete or too long HTTP/1 head is a protocol error."""
     with failing("protocol"):
         send(serve.answer(answer))
 
 
 def test_reset_before_the_status(serve: Serve) -> None:
-    """A reset instead of an answer is a protocol failure."""
+    """A reset before the response is a protocol error."""
     with failing("protocol"):
         send(serve.after_request(reset))
 
 
 def test_malformed_headers_are_not_logged(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """A head with a broken line is read as far as it goes, and neither it nor the URL gets into the log."""
+    """The head is read up to a malformed line, and neither the line nor the URL is logged."""
     caplog.set_level(logging.DEBUG)
     assert send(serve.answer(b"HTTP/1.1 200 OK\r\nbroken line\r\nA: b\r\n\r\n"), path="/T0KEN").status == 200
     assert caplog.text == ""
@@ -479,8 +481,8 @@ def scripted(serve: Serve) -> Server:
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(prefix=prefixes, rest=answers)
-def test_any_answer(scripted: Server, prefix: bytes, rest: bytes) -> None:
-    """Any bytes a server may send give a Response within its bounds or a DeliveryError."""
+def test_any_response(scripted: Server, prefix: bytes, rest: bytes) -> None:
+    """Any bytes from a server give a Response within its limits or a DeliveryError."""
 
     def handler(connection: socket.socket) -> None:
         scripted.read_request(connection)
@@ -521,7 +523,7 @@ def test_slow_head(
     respond: Callable[[socket.socket], None],
     tls: bool,
 ) -> None:
-    """A silent server, and one that drips its status line or headers, is given up at the deadline."""
+    """A server that sends its status line or headers slowly, or not at all, is a timeout."""
     server = serve.after_request(respond, certified(authority, "hooks.example.com") if tls else None)
     with failing("timeout", within=DEADLINE + MARGIN):
         send(server, scheme="https" if tls else "http", deadline=DEADLINE, context=trusting)
@@ -532,7 +534,7 @@ def test_slow_head(
 def test_slow_body(
     serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, framing: bytes, tls: bool
 ) -> None:
-    """A dripped body ends at the deadline; the status that was sent stands, and what came is kept."""
+    """A slow body ends at the deadline, and the status and the received part are returned."""
     piece = b"1\r\nx\r\n" if b"chunked" in framing else b"x"
     pieces = lambda: itertools.chain([b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % framing], itertools.repeat(piece, 500))  # noqa: E731
     server = serve.after_request(drip(pieces), certified(authority, "hooks.example.com") if tls else None)
@@ -547,7 +549,7 @@ def test_slow_body(
 def test_server_that_does_not_read(
     serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, tls: bool
 ) -> None:
-    """A server that takes the connection and reads nothing is given up at the deadline."""
+    """A server that accepts the connection and does not read is a timeout."""
     gone = threading.Event()
     server = serve.raw(
         lambda connection: gone.wait(5) and None, certified(authority, "hooks.example.com") if tls else None
@@ -563,7 +565,7 @@ def test_server_that_does_not_read(
 def test_server_that_reads_slowly(
     serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, tls: bool
 ) -> None:
-    """A server that takes the request bit by bit gets no more time for each bit."""
+    """A server that reads the request byte by byte does not extend the deadline."""
     gone = threading.Event()
 
     def sip(connection: socket.socket) -> None:
@@ -582,13 +584,13 @@ def test_server_that_reads_slowly(
     "handler", [hang, drip(lambda: itertools.chain([b"\x16\x03\x03\x40\x00\x02"], itertools.repeat(b"\x00", 200)))]
 )
 def test_slow_tls(serve: Serve, trusting: ssl.SSLContext, handler: Callable[[socket.socket], None]) -> None:
-    """A handshake that never comes, or comes byte by byte, is given up at the deadline."""
+    """A handshake that is slow or never comes is a timeout."""
     with failing("timeout", within=DEADLINE + MARGIN):
         send(serve.raw(handler), scheme="https", deadline=DEADLINE, context=trusting)
 
 
 def test_slow_dns(serve: Serve) -> None:
-    """A lookup that hangs is given up at the deadline."""
+    """A DNS lookup that hangs is a timeout."""
     release = threading.Event()
     server = serve.answer(OK)
 
@@ -603,7 +605,7 @@ def test_slow_dns(serve: Serve) -> None:
 
 
 def test_slow_steps_share_the_deadline(serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext) -> None:
-    """Each step gets what the steps before it left, not a time of its own."""
+    """All steps together have one deadline."""
     context, gone = certified(authority, "hooks.example.com"), threading.Event()
 
     def resolve(host: str) -> list[str]:
@@ -629,7 +631,7 @@ def test_slow_steps_share_the_deadline(serve: Serve, authority: trustme.CA, trus
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fills an accept queue, which Linux meets with silence")
 def test_unreachable_address() -> None:
-    """An address that swallows packets is given up at the deadline."""
+    """An address that drops packets is a timeout."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         port = full.getsockname()[1]
         waiting = [socket.socket() for _ in range(8)]
@@ -644,7 +646,7 @@ def test_unreachable_address() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, 1e-9])
 def test_no_time_left(serve: Serve, seconds: float) -> None:
-    """A deadline that has passed already is a timeout like another."""
+    """A deadline in the past is a timeout."""
     with failing("timeout"):
         send(serve.answer(OK), deadline=seconds)
 
@@ -667,9 +669,9 @@ def test_no_time_left(serve: Serve, seconds: float) -> None:
         ),
     ],
 )
-def test_every_answer_must_be_allowed(monkeypatch: pytest.MonkeyPatch, found: list[str]) -> None:
-    """One private, disguised or unreadable address among a name's answers refuses it; nothing is dialled."""
-    monkeypatch.setattr(client.socket, "create_connection", lambda *_, **__: pytest.fail("dialled"))
+def test_every_address_must_be_allowed(monkeypatch: pytest.MonkeyPatch, found: list[str]) -> None:
+    """One private, embedded or malformed address of a name refuses the name, without any connection."""
+    monkeypatch.setattr(client.socket, "create_connection", lambda *_, **__: pytest.fail("connected"))
     with failing("blocked"):
         post(
             "https://hooks.example.com/hook",
@@ -682,7 +684,7 @@ def test_every_answer_must_be_allowed(monkeypatch: pytest.MonkeyPatch, found: li
 
 
 def test_name_is_looked_up_once(serve: Serve) -> None:
-    """The address that was judged is the one connected to: a name that changes its answer gains nothing."""
+    """The client connects to the checked address, even if the DNS record changes after the lookup."""
     server, asked = serve.answer(OK), []
 
     def rebinding(host: str) -> list[str]:
@@ -694,13 +696,13 @@ def test_name_is_looked_up_once(serve: Serve) -> None:
 
 
 def test_literal_is_not_looked_up(serve: Serve) -> None:
-    """An address in the URL needs no resolver."""
+    """A URL with an address needs no resolver."""
     assert send(serve.answer(OK), host="127.0.0.1", resolve=lambda host: pytest.fail("asked")).status == 200
 
 
 @pytest.fixture
-def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses dialled; all but 127.0.0.1 refuse the connection."""
+def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses to which connections are made; all but 127.0.0.1 refuse them."""
     addresses, real = [], socket.create_connection
 
     def create_connection(address: tuple[str, int], timeout: float) -> socket.socket:
@@ -713,23 +715,23 @@ def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return addresses
 
 
-def test_next_address_is_tried(serve: Serve, dialled: list[str]) -> None:
-    """Where an address refuses the connection, the next one of the same answer is tried, each once."""
+def test_next_address_is_tried(serve: Serve, connected: list[str]) -> None:
+    """If an address refuses the connection, the next one of the same lookup is tried, each once."""
     found = ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.1"]
     assert send(serve.answer(OK), resolve=lambda host: found).status == 200
-    assert dialled == ["127.0.0.2", "127.0.0.3", "127.0.0.1"]
+    assert connected == ["127.0.0.2", "127.0.0.3", "127.0.0.1"]
 
 
-def test_at_most_four_addresses_are_tried(serve: Serve, dialled: list[str]) -> None:
-    """A name with many addresses is not a way to scan."""
+def test_at_most_four_addresses_are_tried(serve: Serve, connected: list[str]) -> None:
+    """Of a name with many addresses at most four are tried, so it cannot scan a network."""
     with failing("connect"):
         send(serve.answer(OK), resolve=lambda host: [f"127.0.0.{n}" for n in (2, 3, 4, 5, 1)])
-    assert dialled == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]
+    assert connected == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]
 
 
 @pytest.mark.parametrize("error", [socket.gaierror(-2, "x"), UnicodeError("x"), RuntimeError("x"), OSError("x")])
 def test_lookup_fails(serve: Serve, error: Exception) -> None:
-    """Whatever a resolver raises is a DNS failure."""
+    """Any exception of a resolver is a DNS error."""
 
     def resolve(host: str) -> list[str]:
         raise error
@@ -739,19 +741,19 @@ def test_lookup_fails(serve: Serve, error: Exception) -> None:
 
 
 def test_name_without_address(serve: Serve) -> None:
-    """A name that resolves to nothing is a DNS failure."""
+    """A name without addresses is a DNS error."""
     with failing("dns"):
         send(serve.answer(OK), resolve=lambda host: [])
 
 
 def test_system_resolver() -> None:
-    """The machine's own resolver gives addresses as text."""
+    """The system resolver returns addresses as text."""
     assert "127.0.0.1" in system_resolver("localhost")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "hooks.example.com"])
-def test_forbidden_place(serve: Serve, host: str) -> None:
-    """The runtime's own API gets nothing although loopback is open."""
+def test_runtime_api_is_forbidden(serve: Serve, host: str) -> None:
+    """The Lambda runtime API gets no request although loopback is allowed."""
     server = serve.answer(OK)
     policy = replace(POLICY, forbidden=frozenset({("127.0.0.1", server.port)}))
     with failing("blocked"):
@@ -770,8 +772,8 @@ def test_forbidden_place(serve: Serve, host: str) -> None:
         "https://0x7f.1/",
     ],
 )
-def test_url_is_judged_again(url: str) -> None:
-    """A stored URL that the guard refuses is a blocked attempt, with the refusal's own words."""
+def test_url_is_checked_again(url: str) -> None:
+    """A stored URL that the guard refuses is a blocked attempt with the guard's message."""
     with pytest.raises(Refused) as refusal:
         client.check_url(url, Policy())
     with pytest.raises(DeliveryError) as failure:
@@ -847,12 +849,12 @@ CLOSED = [
 
 @settings(max_examples=1000, deadline=None)
 @given(url=shaped | st.text(), found=resolved | st.just(OSError()), cidrs=opened, allow_http=st.booleans())
-def test_any_url_and_any_answer(url: str, found: list[str] | OSError, cidrs: list[str], allow_http: bool) -> None:
-    """Any text is refused, or leads to connections to allowed addresses only, whatever its name resolves to."""
-    dialled: list[tuple[str, int]] = []
+def test_any_url_and_any_address(url: str, found: list[str] | OSError, cidrs: list[str], allow_http: bool) -> None:
+    """Any URL is refused, or connects only to allowed addresses, whatever its name resolves to."""
+    connected: list[tuple[str, int]] = []
 
-    def create_connection(place: tuple[str, int], timeout: float) -> None:
-        dialled.append(place)
+    def create_connection(host_and_port: tuple[str, int], timeout: float) -> None:
+        connected.append(host_and_port)
         raise ConnectionRefusedError
 
     def resolve(host: str) -> list[str]:
@@ -866,8 +868,8 @@ def test_any_url_and_any_answer(url: str, found: list[str] | OSError, cidrs: lis
         pytest.raises(DeliveryError) as failure,
     ):
         post(url, body=b"", headers={}, policy=policy, deadline_seconds=5, resolve=resolve)
-    assert failure.value.error_class in (("connect",) if dialled else ("blocked", "dns"))
-    for text, port in dialled:
+    assert failure.value.error_class in (("connect",) if connected else ("blocked", "dns"))
+    for text, port in connected:
         address = ip_address(text)
         private = any(address in network for network in policy.allow_private_cidrs)
         assert not any(address in network for network in CLOSED)
@@ -877,7 +879,7 @@ def test_any_url_and_any_answer(url: str, found: list[str] | OSError, cidrs: lis
 
 @given(url=st.text() | st.text().map("http://127.0.0.1:1/".__add__))
 def test_any_url(url: str) -> None:
-    """No text given as a URL raises anything but DeliveryError."""
+    """Any text as a URL raises only DeliveryError."""
     with pytest.raises(DeliveryError):
         post(url, body=b"", headers={}, policy=POLICY, deadline_seconds=1, resolve=lambda host: [])
 
@@ -894,7 +896,7 @@ def certified(authority: trustme.CA, *names: str, expired: bool = False) -> ssl.
 
 
 def test_name_in_sni_host_and_certificate(serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext) -> None:
-    """The address is dialled, and the URL's name is in SNI, in Host and in the certificate that is checked."""
+    """It connects to the address, and uses the URL's name in SNI and Host and to verify the certificate."""
     context, names = certified(authority, "hooks.example.com"), []
     context.sni_callback = lambda _, name, __: names.append(name)
     server = serve.answer(OK, context)
@@ -922,7 +924,7 @@ def test_certificate_for_an_address(serve: Serve, authority: trustme.CA, trustin
 def test_bad_certificates(
     serve: Serve, authority: trustme.CA, names: tuple[str, ...], expired: bool, trusted: bool, reason: str
 ) -> None:
-    """Another name, an expired or an unknown certificate ends the attempt before anything is sent."""
+    """A certificate that is for another name, expired or untrusted ends the attempt before the request is sent."""
     client_context = ssl.create_default_context()
     (authority if trusted else trustme.CA()).configure_trust(client_context)
     server = serve.answer(OK, certified(authority, *names, expired=expired))
@@ -932,7 +934,7 @@ def test_bad_certificates(
 
 
 def test_client_certificate_wanted(serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext) -> None:
-    """A server that wants a certificate of ours is a TLS failure, though it says so after the handshake."""
+    """A server that requires a client certificate is a TLS error, also if it reports it after the handshake."""
     context = certified(authority, "hooks.example.com")
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
@@ -941,7 +943,7 @@ def test_client_certificate_wanted(serve: Serve, authority: trustme.CA, trusting
 
 
 def test_default_context(serve: Serve, authority: trustme.CA) -> None:
-    """Without a context of the caller's the client verifies names and chains, and speaks TLS 1.2 or newer."""
+    """The default context verifies names and chains, and uses TLS 1.2 or newer."""
     with failing("tls"):
         send(serve.answer(OK, certified(authority, "hooks.example.com")), scheme="https")
     context = client._default_context()
@@ -952,7 +954,7 @@ def test_default_context(serve: Serve, authority: trustme.CA) -> None:
 
 @pytest.mark.parametrize("answer", [OK, b"\x15\x03\x01\x00\x02\x02\x28", b"STRANGER" * 100, b""])
 def test_server_without_tls(serve: Serve, trusting: ssl.SSLContext, answer: bytes) -> None:
-    """An https URL whose server speaks no TLS is a TLS failure."""
+    """An https URL of a server without TLS is a TLS error."""
 
     def respond(connection: socket.socket) -> None:
         connection.recv(65536)
@@ -963,7 +965,7 @@ def test_server_without_tls(serve: Serve, trusting: ssl.SSLContext, answer: byte
 
 
 def test_nobody_listens() -> None:
-    """A port where nobody listens is a connect failure."""
+    """A port without a listener is a connect error."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with failing("connect"):
@@ -990,8 +992,8 @@ def twice(server: Server, connections: ConnectionPool, **options: Any) -> list[R
     return [send(server, connections=connections, **options) for _ in range(2)]
 
 
-def test_connection_is_used_again(serve: Serve, connections: ConnectionPool) -> None:
-    """Calls with one key share a connection, on which nothing says that it closes."""
+def test_connection_is_reused(serve: Serve, connections: ConnectionPool) -> None:
+    """Calls with one key share a connection, and do not send `Connection: close`."""
     server = serve.keeping(echo)
     bodies = [send(server, body=b"%d" % n, connections=connections).body for n in range(5)]
     assert bodies == [b"0", b"1", b"2", b"3", b"4"]
@@ -1000,7 +1002,7 @@ def test_connection_is_used_again(serve: Serve, connections: ConnectionPool) -> 
 
 
 def test_no_key_no_reuse(serve: Serve, connections: ConnectionPool) -> None:
-    """Without a key each attempt has a connection of its own, and says so."""
+    """Without a key each attempt has a connection of its own and sends `Connection: close`."""
     server = serve.keeping(answering(OK, hang_up=True))
     twice(server, connections, key=None)
     assert server.connections == 2
@@ -1009,7 +1011,7 @@ def test_no_key_no_reuse(serve: Serve, connections: ConnectionPool) -> None:
 
 @pytest.mark.parametrize("key", [("owner", "wh_1", 2), ("owner", "wh_2", 1), ("other", "wh_1", 1)])
 def test_another_key_has_another_connection(serve: Serve, connections: ConnectionPool, key: Hashable) -> None:
-    """No connection outlives an edit of its endpoint, or serves another endpoint or owner."""
+    """A connection is not reused for another version of its endpoint, another endpoint or another owner."""
     server = serve.keeping(echo)
     for each in (("owner", "wh_1", 1), key, key):
         send(server, connections=connections, key=each)
@@ -1017,7 +1019,7 @@ def test_another_key_has_another_connection(serve: Serve, connections: Connectio
 
 
 def test_another_host_has_another_connection(serve: Serve, connections: ConnectionPool) -> None:
-    """A connection serves the host and port that it was opened for, under whatever key."""
+    """A connection is only reused for the same host and port."""
     servers = [serve.keeping(echo), serve.keeping(echo)]
     for server in servers:
         for host in ("a.example", "b.example", "a.example"):
@@ -1028,7 +1030,7 @@ def test_another_host_has_another_connection(serve: Serve, connections: Connecti
 def test_other_scheme_has_another_connection(
     serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool
 ) -> None:
-    """What was opened in the clear is not used for https."""
+    """A connection without TLS is not reused for https."""
     server = serve.keeping(echo)
     send(server, context=trusting, connections=connections)
     with failing("timeout"):
@@ -1036,8 +1038,8 @@ def test_other_scheme_has_another_connection(
     assert server.connections == 2
 
 
-def test_kept_address_is_judged_again(serve: Serve, connections: ConnectionPool) -> None:
-    """A policy that has changed since closes the connection, and nothing more is sent."""
+def test_pooled_address_is_checked_again(serve: Serve, connections: ConnectionPool) -> None:
+    """If the policy no longer allows the address, the pooled connection is closed and nothing is sent."""
     server = serve.keeping(echo)
     send(server, connections=connections)
     with failing("blocked"):
@@ -1049,8 +1051,8 @@ def test_kept_address_is_judged_again(serve: Serve, connections: ConnectionPool)
     assert connections.take((("owner", "wh_1", 1), "http", "hooks.example.com", server.port, None)) is None
 
 
-def test_url_is_judged_at_each_use(serve: Serve, connections: ConnectionPool) -> None:
-    """A kept connection lets no URL past the guard."""
+def test_url_is_checked_at_each_use(serve: Serve, connections: ConnectionPool) -> None:
+    """A pooled connection does not bypass the check of the URL."""
     server = serve.keeping(echo)
     send(server, connections=connections)
     with failing("blocked"):
@@ -1058,8 +1060,8 @@ def test_url_is_judged_at_each_use(serve: Serve, connections: ConnectionPool) ->
     assert len(server.requests) == 1
 
 
-def test_kept_connection_needs_no_lookup(serve: Serve, connections: ConnectionPool) -> None:
-    """The name is looked up when a connection is opened, and not when it is used again."""
+def test_pooled_connection_needs_no_lookup(serve: Serve, connections: ConnectionPool) -> None:
+    """The name is looked up when a connection is opened, and not when it is reused."""
     asked: list[str] = []
 
     def resolve(host: str) -> list[str]:
@@ -1087,8 +1089,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
         b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60_000,
     ],
 )
-def test_answers_after_which_it_is_kept(serve: Serve, connections: ConnectionPool, answer: bytes) -> None:
-    """A connection is kept where the answer was read to an end that its head states."""
+def test_responses_that_keep_the_connection(serve: Serve, connections: ConnectionPool, answer: bytes) -> None:
+    """A connection is kept if the response was read to the end that its head states."""
     server = serve.keeping(answering(answer))
     first, second = twice(server, connections)
     assert first == second
@@ -1127,8 +1129,8 @@ def test_answers_after_which_it_is_kept(serve: Serve, connections: ConnectionPoo
         CHUNKED + b"\r\n" + b"1;%b\r\nx\r\n" % (b"e" * 5000) * 60 + b"0\r\n\r\n",
     ],
 )
-def test_answers_after_which_it_is_closed(serve: Serve, connections: ConnectionPool, answer: bytes) -> None:
-    """A connection is not kept where there is a doubt about the end of its answer."""
+def test_responses_that_close_the_connection(serve: Serve, connections: ConnectionPool, answer: bytes) -> None:
+    """A connection is closed if the end of the response is ambiguous."""
     server = serve.keeping(answering(answer))
     with patch.object(connections, "keep", wraps=connections.keep) as keep:
         first, second = twice(server, connections, deadline=0.3)
@@ -1139,7 +1141,7 @@ def test_answers_after_which_it_is_closed(serve: Serve, connections: ConnectionP
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\n\r\nok", CHUNKED + b"\r\n2\r\nok\r\n0\r\n"])
 def test_body_that_ends_with_the_connection(serve: Serve, connections: ConnectionPool, answer: bytes) -> None:
-    """A connection whose end was seen while the answer was read is not kept."""
+    """A connection that ended while the response was read is not kept."""
     server = serve.keeping(answering(answer, hang_up=True))
     with patch.object(connections, "keep", lambda *_: pytest.fail("kept")):
         assert [answer.body for answer in twice(server, connections)] == [b"ok", b"ok"]
@@ -1147,8 +1149,8 @@ def test_body_that_ends_with_the_connection(serve: Serve, connections: Connectio
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(prefix=prefixes, rest=answers)
-def test_no_answer_is_read_as_the_next(serve: Serve, prefix: bytes, rest: bytes) -> None:
-    """Whatever bytes answer a request, the request after it gets its own answer."""
+def test_responses_are_not_mixed_up(serve: Serve, prefix: bytes, rest: bytes) -> None:
+    """Whatever bytes answer a request, the next request gets its own response."""
 
     def respond(connection: socket.socket, request: bytes) -> None:
         echo(connection, request) if request.endswith(b"second") else connection.sendall(prefix + rest)
@@ -1161,10 +1163,10 @@ def test_no_answer_is_read_as_the_next(serve: Serve, prefix: bytes, rest: bytes)
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_bytes_that_nobody_asked_for(
+def test_unrequested_bytes(
     serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
 ) -> None:
-    """What a server sends while the connection waits is never taken for an answer."""
+    """Bytes that a server sends on an idle connection are not taken for a response."""
 
     def respond(connection: socket.socket, request: bytes) -> None:
         echo(connection, request)
@@ -1186,7 +1188,7 @@ def test_bytes_that_nobody_asked_for(
 def test_server_that_closes_idle_connections(
     serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
 ) -> None:
-    """A connection that was closed while it waited is noticed before anything is sent on it."""
+    """A connection that was closed while idle is detected before anything is sent on it."""
     context = certified(authority, "hooks.example.com") if tls else None
     server = serve.keeping(answering(OK, hang_up=True), context)
     for _ in range(3):
@@ -1196,7 +1198,7 @@ def test_server_that_closes_idle_connections(
 
 
 def hanging_up(nth: int, ending: Callable[[socket.socket], None] = lambda connection: None) -> Any:
-    """Answers all requests but the `nth`, counted from 1, at which it hangs up."""
+    """Answers all requests except number `nth`, at which it closes the connection."""
     count = itertools.count(1)
 
     def respond(connection: socket.socket, request: bytes) -> bool:
@@ -1219,7 +1221,7 @@ def test_dead_connection_is_replaced(
     ending: Callable[[socket.socket], None],
     tls: bool,
 ) -> None:
-    """Where a kept connection ends before the answer begins, the same request goes out on a new one."""
+    """If a pooled connection ends before the response, the same request is sent on a new connection."""
     server = serve.keeping(hanging_up(2, ending), certified(authority, "hooks.example.com") if tls else None)
     options = {"scheme": "https" if tls else "http", "context": trusting, "connections": connections}
     assert [send(server, body=body, **options).body for body in (b"first", b"second")] == [b"first", b"second"]
@@ -1231,7 +1233,7 @@ def test_dead_connection_is_replaced(
 def test_new_connection_is_not_replaced(
     serve: Serve, connections: ConnectionPool, ending: Callable[[socket.socket], None]
 ) -> None:
-    """A new connection that ends without an answer has failed, be it the first or a replacement."""
+    """A new connection that ends without a response has failed, also if it replaced another one."""
 
     def respond(connection: socket.socket, request: bytes) -> bool:
         if request.endswith(b"first"):
@@ -1250,8 +1252,8 @@ def test_new_connection_is_not_replaced(
     assert server.connections == 3
 
 
-def test_answer_that_breaks_off_is_not_asked_for_again(serve: Serve, connections: ConnectionPool) -> None:
-    """One byte of an answer shows that the request was read: it is not sent again."""
+def test_incomplete_response_is_not_requested_again(serve: Serve, connections: ConnectionPool) -> None:
+    """After one byte of a response the request is not sent again, because the server has read it."""
     server = serve.keeping(hanging_up(2, lambda connection: connection.sendall(b"H")))
     send(server, connections=connections)
     with failing("protocol"):
@@ -1261,7 +1263,7 @@ def test_answer_that_breaks_off_is_not_asked_for_again(serve: Serve, connections
 
 @pytest.mark.parametrize("respond", [hang, drip(dripped_status), drip(dripped_headers), drip(dripped_continues)])
 @pytest.mark.parametrize("tls", [False, True])
-def test_slow_head_on_a_kept_connection(
+def test_slow_head_on_a_pooled_connection(
     serve: Serve,
     authority: trustme.CA,
     trusting: ssl.SSLContext,
@@ -1269,7 +1271,7 @@ def test_slow_head_on_a_kept_connection(
     respond: Callable[[socket.socket], None],
     tls: bool,
 ) -> None:
-    """The deadline holds for a kept connection, which is then closed and not replaced."""
+    """The deadline applies to a pooled connection, which is then closed and not replaced."""
     server = serve.keeping(hanging_up(2, respond), certified(authority, "hooks.example.com") if tls else None)
     options = {"scheme": "https" if tls else "http", "context": trusting, "connections": connections}
     send(server, **options)
@@ -1280,8 +1282,8 @@ def test_slow_head_on_a_kept_connection(
     assert server.connections == 2
 
 
-def test_slow_body_on_a_kept_connection(serve: Serve, connections: ConnectionPool) -> None:
-    """A body that is cut at the deadline ends its connection too."""
+def test_slow_body_on_a_pooled_connection(serve: Serve, connections: ConnectionPool) -> None:
+    """A body that is cut at the deadline closes its connection."""
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"
     server = serve.keeping(hanging_up(2, drip(lambda: itertools.chain([head], itertools.repeat(b"x", 99)))))
     send(server, connections=connections)
@@ -1293,7 +1295,7 @@ def test_slow_body_on_a_kept_connection(serve: Serve, connections: ConnectionPoo
 
 
 def test_replacement_has_the_same_deadline(serve: Serve, connections: ConnectionPool) -> None:
-    """What the dead connection took is gone from the time of the new one."""
+    """A replaced connection shares the deadline of the first one."""
     count = itertools.count(1)
 
     def respond(connection: socket.socket, request: bytes) -> bool:
@@ -1317,7 +1319,7 @@ def test_replacement_has_the_same_deadline(serve: Serve, connections: Connection
 
 
 def test_request_that_cannot_be_sent_whole(serve: Serve, connections: ConnectionPool) -> None:
-    """A connection that refused a part of its request is not kept, whatever was answered."""
+    """A connection that did not take the whole request is not kept, whatever the response is."""
 
     def refuse(connection: socket.socket) -> None:
         connection.recv(1000)
@@ -1332,10 +1334,10 @@ def test_request_that_cannot_be_sent_whole(serve: Serve, connections: Connection
 
 
 @pytest.mark.parametrize("headers", [{"X-A": "1\r\nX-B: 2"}, {"X-A": "é😱"}])
-def test_header_injection_on_a_kept_connection(
+def test_header_injection_on_a_pooled_connection(
     serve: Serve, connections: ConnectionPool, headers: dict[str, str]
 ) -> None:
-    """A header that HTTP cannot carry is refused before anything is sent, and opens no new connection."""
+    """A malformed header is refused before anything is sent, and opens no new connection."""
     server = serve.keeping(echo)
     send(server, connections=connections)
     with failing("protocol"):
@@ -1347,7 +1349,7 @@ def test_header_injection_on_a_kept_connection(
 def test_stale_connection(
     serve: Serve, connections: ConnectionPool, monkeypatch: pytest.MonkeyPatch, clock: str
 ) -> None:
-    """After half a minute by either clock, as when the function was frozen, the connection is a new one."""
+    """After 30 s by either clock, as when the function was frozen, a new connection is opened."""
     server, now = serve.keeping(echo), [1000.0]
     real = getattr(time, clock)
     monkeypatch.setattr(kept.time, clock, lambda: real() + now[0])
@@ -1371,10 +1373,10 @@ def test_old_connection(serve: Serve, connections: ConnectionPool, monkeypatch: 
     assert server.connections == 2
 
 
-def test_tls_is_used_again(
+def test_tls_connection_is_reused(
     serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool
 ) -> None:
-    """One handshake serves many requests, and one made under another context is not trusted."""
+    """One handshake serves many requests, and a connection with another context is not reused."""
     context, names = certified(authority, "hooks.example.com"), []
     context.sni_callback = lambda _, name, __: names.append(name)
     server = serve.keeping(echo, context)
@@ -1389,7 +1391,7 @@ def test_tls_is_used_again(
 def test_threads_never_share_a_connection(
     serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
 ) -> None:
-    """Of many threads with one key each gets the answer to its own request, over few connections."""
+    """Of many threads with one key, each gets the response to its own request, over few connections."""
 
     def respond(connection: socket.socket, request: bytes) -> None:
         time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""core.webhooks.transport.connection_pool, with streams that only say how they are; test_client has the real ones."""
+"""core.webhooks.transport.connection_pool, with fake streams. test_client uses real ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.webhooks.transport.connection_pool import (
 
 
 class Stream:
-    """A non-blocking socket that has `state` to say: bytes, or an exception."""
+    """A non-blocking socket whose `recv` returns or raises `state`."""
 
     def __init__(self, state: bytes | OSError | None = None) -> None:
         self.state = state or BlockingIOError()
@@ -47,7 +47,7 @@ def idle() -> ConnectionPool:
 
 @pytest.fixture
 def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Moves the monotonic clock; the other stands still."""
+    """Advance the monotonic clock; the wall clock stops."""
     now = [5.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(module.time, "time", lambda: 1.8e9)
@@ -75,21 +75,21 @@ def taken(idle: ConnectionPool, key: str) -> Stream | None:
 
 
 def test_taken_once(idle: ConnectionPool) -> None:
-    """What is taken is gone until it is kept again, and the one kept last comes first."""
+    """A taken connection is not in the pool until it is kept again. The one kept last is taken first."""
     first, second = fill(idle, "a", "a")
     assert [taken(idle, "a") for _ in range(3)] == [second, first, None]
     assert (first.closed, second.closed) == (0, 0)
 
 
 def test_keys_are_apart(idle: ConnectionPool) -> None:
-    """A key finds its own connections only."""
+    """Connections are only found under their own key."""
     a, b = fill(idle, "a", "b")
     assert [taken(idle, key) for key in ("c", "a", "a", "b")] == [None, a, None, b]
 
 
 @pytest.mark.parametrize("state", [b"x", b"", ConnectionResetError(), SSLError(), OSError(9, "x")])
-def test_unfit_for_use(idle: ConnectionPool, state: bytes | OSError) -> None:
-    """One that has ended, failed, or holds a byte that nobody asked for is closed, and the next is looked at."""
+def test_unusable_connections(idle: ConnectionPool, state: bytes | OSError) -> None:
+    """A connection that has ended, failed or has unread bytes is closed, and the next one is checked."""
     good, bad = Stream(SSLWantReadError()), Stream()
     idle.keep("a", connection(good))
     idle.keep("a", connection(bad))
@@ -99,7 +99,7 @@ def test_unfit_for_use(idle: ConnectionPool, state: bytes | OSError) -> None:
 
 
 def test_bound_per_key(idle: ConnectionPool) -> None:
-    """Of too many under one key the one that has waited longest is closed; other keys keep theirs."""
+    """Above the limit per key, the connection idle for longest is closed. Other keys are not affected."""
     (other,) = fill(idle, "b")
     streams = fill(idle, *("a" * (PER_KEY + 2)))
     assert [stream.closed for stream in streams] == [1, 1] + [0] * PER_KEY
@@ -107,14 +107,14 @@ def test_bound_per_key(idle: ConnectionPool) -> None:
 
 
 def test_bound_in_all(idle: ConnectionPool) -> None:
-    """Of too many in all the one that has waited longest is closed."""
+    """Above the total limit, the connection that has been idle longest is closed."""
     streams = fill(idle, *(f"{n}" for n in range(TOTAL + 3)))
     assert [n for n, stream in enumerate(streams) if stream.closed] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("seconds", "fit"), [(IDLE_SECONDS, True), (IDLE_SECONDS + 0.1, False)])
 def test_idle_too_long(idle: ConnectionPool, advance: Callable[[float], None], seconds: float, fit: bool) -> None:
-    """One that has waited for longer than half a minute is closed, whoever asks for what."""
+    """A connection that has been idle for more than 30 s is closed, whichever key is taken."""
     (stream,) = fill(idle, "a")
     advance(seconds)
     idle.take("b")
@@ -123,7 +123,7 @@ def test_idle_too_long(idle: ConnectionPool, advance: Callable[[float], None], s
 
 
 def test_too_old(idle: ConnectionPool, advance: Callable[[float], None]) -> None:
-    """Use gives a connection new time to wait, but no longer life."""
+    """Use resets the idle time of a connection, but not its age."""
     each, lived = connection(), 0.0
     while lived <= AGE_SECONDS:
         idle.keep("a", each)
@@ -139,14 +139,14 @@ def test_too_old(idle: ConnectionPool, advance: Callable[[float], None]) -> None
 
 
 def test_clock_that_was_set_back(idle: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wall clock that jumps into the past closes nothing."""
+    """A wall clock that is set back closes no connection."""
     (stream,) = fill(idle, "a")
     monkeypatch.setattr(module.time, "time", lambda: 0.0)
     assert taken(idle, "a") is stream
 
 
 def test_close(idle: ConnectionPool) -> None:
-    """All that wait are closed, and the store can be used on."""
+    """All idle connections are closed, and the pool can still be used."""
     streams = fill(idle, "a", "b")
     idle.close()
     assert [stream.closed for stream in streams] == [1, 1]
@@ -155,7 +155,7 @@ def test_close(idle: ConnectionPool) -> None:
 
 
 def test_close_that_fails(idle: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that cannot even be closed is nobody's trouble."""
+    """An error on closing a connection is ignored."""
 
     def close(self: Stream) -> None:
         raise OSError
@@ -166,7 +166,7 @@ def test_close_that_fails(idle: ConnectionPool, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_forty_threads(idle: ConnectionPool) -> None:
-    """However many threads keep and take at once, no two hold one connection, and the bounds hold."""
+    """With any number of threads, no two have the same connection, and the limits apply."""
     held, together, guard = set(), [], threading.Lock()
 
     def use(number: int) -> None:

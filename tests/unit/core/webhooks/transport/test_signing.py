@@ -57,18 +57,18 @@ def offering(signature: str, **changes: str) -> dict[str, str]:
 
 
 def test_published_vector() -> None:
-    """The signature that Standard Webhooks publishes for its example key, id, time and body is ours too."""
+    """It makes the signature that Standard Webhooks publishes for its example."""
     assert signed()["webhook-signature"] == PUBLISHED
 
 
 def test_unicode_vector() -> None:
-    """Non-ASCII bodies are signed over their UTF-8 bytes, emoji and U+2028 included."""
+    """Non-ASCII bodies are signed over their UTF-8 bytes, with emoji and U+2028."""
     body = '{"a":"é😊\u2028"}'.encode()
     assert signed(body)["webhook-signature"] == "v1,Rj8TUiT+ulvOKGNAHBwPY04p/kNxc7msXYXJfUF+jAY="
 
 
 def test_header_names_and_id() -> None:
-    """Four headers go out: the id and time as given, and two signatures."""
+    """There are four headers: the id and time as given, and two signatures."""
     headers = signed()
     assert list(headers) == ["webhook-id", "webhook-timestamp", "webhook-signature", "x-signature"]
     assert headers["webhook-id"] == EVENT_ID
@@ -77,20 +77,20 @@ def test_header_names_and_id() -> None:
 
 @given(body=bodies)
 def test_plain_signature(body: bytes) -> None:
-    """x-signature is what `openssl dgst -sha256 -hmac <secret>` prints for the body."""
+    """x-signature is the output of `openssl dgst -sha256 -hmac <secret>` for the body."""
     expected = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
     assert signed(body)["x-signature"] == f"sha256={expected}"
 
 
 def test_plain_signature_uses_the_current_secret() -> None:
-    """During a rotation x-signature is made with the current secret alone."""
+    """During a rotation x-signature is made with the current secret."""
     assert signed(secrets=[OTHER, SECRET])["x-signature"] == signed(secrets=OTHER)["x-signature"]
 
 
 @pytest.mark.parametrize("library", [standardwebhooks.Webhook, svix.Webhook])
 @pytest.mark.parametrize("value", [{"b": 1, "a": "é", "c": [1, 2]}, "😱", "\u2028", 1.0, 10**30, "a/b", "\ud800"])
 def test_independent_verifiers_accept(library: type, value: object) -> None:
-    """Two libraries of other authors verify our signature over JSON they then parse."""
+    """Two independent libraries verify our signature."""
     body = json.dumps(value, allow_nan=False).encode()
     secret = make_secret()
     with time_machine.travel(datetime.fromtimestamp(AT, UTC), tick=False):
@@ -99,7 +99,7 @@ def test_independent_verifiers_accept(library: type, value: object) -> None:
 
 @given(body=st.text().map(lambda text: json.dumps(text, ensure_ascii=False).encode(errors="replace")))
 def test_reference_library_signs_alike(body: bytes) -> None:
-    """The reference library computes the same signature for any body that is text."""
+    """The reference library makes the same signature for any text body."""
     at = datetime.fromtimestamp(AT, UTC)
     theirs = standardwebhooks.Webhook(SECRET).sign(EVENT_ID, at, body.decode())
     assert signed(body)["webhook-signature"] == theirs
@@ -107,7 +107,7 @@ def test_reference_library_signs_alike(body: bytes) -> None:
 
 @given(body=bodies, at=timestamps, key=st.binary(min_size=24, max_size=64), pad=st.booleans())
 def test_round_trip(body: bytes, at: int, key: bytes, pad: bool) -> None:
-    """Whatever was signed verifies, for any bytes, time and key, padded or not."""
+    """A signature verifies for any bytes, time and key, padded or not."""
     text = b64encode(key).decode()
     secret = "whsec_" + (text if pad else text.rstrip("="))
     verify(secret, signed(body, secret, at), body, now=at)
@@ -116,14 +116,14 @@ def test_round_trip(body: bytes, at: int, key: bytes, pad: bool) -> None:
 
 @given(body=bodies, other=bodies)
 def test_other_body_is_refused(body: bytes, other: bytes) -> None:
-    """A signature is good for its own body only."""
+    """A signature is not valid for another body."""
     if body != other:
         with pytest.raises(InvalidSignature, match="raw body"):
             verify(SECRET, signed(body), other, now=AT)
 
 
 def test_made_secrets() -> None:
-    """A made secret is 32 random bytes in padded base64, and each is new."""
+    """A generated secret is 32 new random bytes in padded base64."""
     made = {make_secret() for _ in range(50)}
     assert len(made) == 50
     assert all(len(decode(secret)) == 32 for secret in made)
@@ -153,7 +153,7 @@ def test_made_secrets() -> None:
     ],
 )
 def test_bad_secrets(secret: str) -> None:
-    """A secret with another prefix, alphabet, padding or size is refused, and not repeated in the message."""
+    """A secret with another prefix, alphabet, padding or size is refused, without the secret in the message."""
     with pytest.raises(ValueError, match="a webhook secret") as refusal:
         decode(secret)
     body = secret.removeprefix("whsec_").strip()
@@ -162,7 +162,7 @@ def test_bad_secrets(secret: str) -> None:
 
 @given(secret=st.text() | st.text().map("whsec_".__add__))
 def test_any_secret_decodes_or_is_a_value_error(secret: str) -> None:
-    """No text makes `decode` raise anything but ValueError, and a decoded key is 24 to 64 bytes."""
+    """Any text makes `decode` return 24 to 64 bytes or raise ValueError."""
     size = 24
     with suppress(ValueError):
         size = len(decode(secret))
@@ -171,21 +171,21 @@ def test_any_secret_decodes_or_is_a_value_error(secret: str) -> None:
 
 @pytest.mark.parametrize("event_id", ["", "a.1", "a b", "é", "a\n", "a" * 129])
 def test_bad_ids(event_id: str) -> None:
-    """An id that could blur into the time (`a.1` + `2` is `a` + `1.2`), or is no header value, is refused."""
+    """An id with a dot, which could move into the time (`a.1` + `2`), or that is no header value, is refused."""
     with pytest.raises(ValueError, match="event id"):
         sign(SECRET, event_id=event_id, timestamp=AT, body=BODY)
 
 
 @pytest.mark.parametrize("timestamp", [-1, 10**12, 1.5, True, float("nan"), datetime(2026, 1, 1, tzinfo=UTC)])
 def test_bad_timestamps(timestamp: int) -> None:
-    """Only whole Unix seconds are signed, so no time zone can be misread."""
+    """Only whole Unix seconds are signed."""
     with pytest.raises(ValueError, match="Unix seconds"):
         sign(SECRET, event_id=EVENT_ID, timestamp=timestamp, body=BODY)
 
 
 @pytest.mark.parametrize("secrets", ["", [], ()])
 def test_no_secret(secrets: str | list[str]) -> None:
-    """Nothing is signed or verified without a secret."""
+    """Without a secret nothing is signed or verified."""
     with pytest.raises(ValueError, match="at least one"):
         sign(secrets, event_id=EVENT_ID, timestamp=AT, body=BODY)
     with pytest.raises(ValueError, match="at least one"):
@@ -193,7 +193,7 @@ def test_no_secret(secrets: str | list[str]) -> None:
 
 
 def test_rotation() -> None:
-    """During a rotation both secrets sign, the current one first, and a holder of either can verify."""
+    """During a rotation both secrets sign, the current one first, and each of them verifies."""
     headers = signed(secrets=[OTHER, SECRET])
     ours, old = headers["webhook-signature"].split(" ")
     assert old == PUBLISHED
@@ -203,12 +203,12 @@ def test_rotation() -> None:
 
 
 def test_receiver_with_two_secrets() -> None:
-    """A receiver that knows the old and the new secret accepts a signature by either."""
+    """A receiver with the old and the new secret accepts signatures of both."""
     verify([OTHER, SECRET], signed(), BODY, now=AT)
 
 
 def test_retry_is_signed_anew() -> None:
-    """An attempt six minutes later keeps the id, has another signature, and verifies when it arrives."""
+    """A retry has the same id and another signature, and verifies at its time."""
     first, later = signed(), signed(at=AT + 360)
     assert first["webhook-id"] == later["webhook-id"]
     assert first["webhook-signature"] != later["webhook-signature"]
@@ -219,7 +219,7 @@ def test_retry_is_signed_anew() -> None:
 
 @pytest.mark.parametrize(("seconds", "good"), [(-301, False), (-300, True), (300, True), (301, False)])
 def test_window(seconds: int, good: bool) -> None:
-    """The window is 300 seconds to either side, its ends included."""
+    """The time window is 300 seconds before and after, both ends included."""
     if good:
         verify(SECRET, signed(), BODY, now=AT + seconds)
     else:
@@ -243,7 +243,7 @@ def test_window(seconds: int, good: bool) -> None:
     ],
 )
 def test_timestamp_forms(timestamp: str) -> None:
-    """A timestamp is 1 to 12 ASCII digits; nothing else that `int` or `float` would read is."""
+    """A timestamp is 1 to 12 ASCII digits; other forms that `int` or `float` parse are refused."""
     with pytest.raises(InvalidSignature, match="malformed"):
         verify(SECRET, offering(PUBLISHED, **{"webhook-timestamp": timestamp}), BODY, now=AT)
 
@@ -257,7 +257,7 @@ def test_timestamp_forms(timestamp: str) -> None:
     ],
 )
 def test_wrong_signatures(signature: str) -> None:
-    """A signature that is cut, malformed, of another version or not ASCII ends in InvalidSignature alone."""
+    """A signature that is cut, malformed, of another version or not ASCII raises InvalidSignature."""
     with pytest.raises(InvalidSignature, match="no signature matches"):
         verify(SECRET, offering(signature), BODY, now=AT)
 
@@ -268,13 +268,13 @@ WRONG = "v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc="
 @pytest.mark.parametrize("other", [WRONG, "v1", "v1,", "v1,a,b", "v1,é=", "v1a,xxx", "v2,xxx", "", "\udc80"])
 @pytest.mark.parametrize("layout", ["{good} {other}", "{other} {good}", "{other} {good} {other}"])
 def test_good_signature_among_others(other: str, layout: str) -> None:
-    """The good entry is found wherever it stands; entries that make no sense are skipped."""
+    """The matching entry is found at any position, and malformed entries are skipped."""
     verify(SECRET, offering(layout.format(good=PUBLISHED, other=other)), BODY, now=AT)
 
 
 @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
 def test_missing_header(name: str) -> None:
-    """Without any one of the three headers nothing verifies."""
+    """If one of the three headers is missing, nothing verifies."""
     headers = signed()
     del headers[name]
     with pytest.raises(InvalidSignature):
@@ -282,18 +282,18 @@ def test_missing_header(name: str) -> None:
 
 
 def test_header_case() -> None:
-    """Receivers may hand over header names in any case."""
+    """Header names can be in any case."""
     verify(SECRET, {name.title(): value for name, value in signed().items()}, BODY, now=AT)
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"\x00", b"not json"])
 def test_any_body_verifies(body: bytes) -> None:
-    """A body need not be JSON nor text, and may be empty."""
+    """A body can be any bytes, and empty."""
     verify(SECRET, signed(body), body, now=AT)
 
 
 def test_dots_cannot_move_between_id_and_time() -> None:
-    """A sender that signed a dotted id could be replayed as another message; such an id never verifies."""
+    """A message with a dot in its id never verifies, because it could be replayed as another one."""
     content = b"a.1.2.x"
     forged = b64encode(hmac.digest(decode(SECRET), content, "sha256")).decode()
     headers = {"webhook-id": "a.1", "webhook-timestamp": "2", "webhook-signature": f"v1,{forged}"}
@@ -308,7 +308,7 @@ def test_dots_cannot_move_between_id_and_time() -> None:
     body=bodies,
 )
 def test_any_headers_end_in_one_error(headers: Mapping[str, str], body: bytes) -> None:
-    """Headers that we did not make raise InvalidSignature, never anything else."""
+    """Any headers that we did not make raise InvalidSignature and no other exception."""
     with pytest.raises(InvalidSignature):
         verify(SECRET, headers, body, now=AT)
 
@@ -317,25 +317,25 @@ def test_any_headers_end_in_one_error(headers: Mapping[str, str], body: bytes) -
 
 
 def test_published_ed25519_vector() -> None:
-    """The signature in svix's tests for its example key is ours too, and its public half verifies it."""
+    """It makes the ed25519 signature in svix's tests, and its public key verifies it."""
     headers = signed(secrets=PRIVATE)
     assert headers["webhook-signature"] == PUBLISHED_V1A
     verify(PUBLIC, headers, BODY, now=AT)
 
 
 def test_ed25519_makes_no_plain_signature() -> None:
-    """A private key is not shared, so nobody could check an x-signature made with it."""
+    """An ed25519 key makes no x-signature."""
     assert list(signed(secrets=PRIVATE)) == ["webhook-id", "webhook-timestamp", "webhook-signature"]
 
 
 @given(body=bodies, at=timestamps, event_id=event_ids)
 def test_ed25519_round_trip(body: bytes, at: int, event_id: str) -> None:
-    """Any body, id and time sign and verify."""
+    """Any body, id and time is signed and verified."""
     verify(PUBLIC, sign(PRIVATE, event_id=event_id, timestamp=at, body=body), body, now=at)
 
 
 def test_made_key_pairs() -> None:
-    """A pair is a 32-byte seed with its public key behind it, and that public key; each is new."""
+    """A generated pair is a 32-byte seed with its public key, and that public key; each is new."""
     private, public = make_key_pair()
     raw = b64decode(private.removeprefix("whsk_"))
     assert (private[:5], public[:5], len(raw)) == ("whsk_", "whpk_", 64)
@@ -345,7 +345,7 @@ def test_made_key_pairs() -> None:
 
 
 def test_another_public_key() -> None:
-    """A signature by one key is not taken for one by another."""
+    """A signature does not verify with another public key."""
     with pytest.raises(InvalidSignature, match="no signature matches"):
         verify(make_key_pair()[1], signed(secrets=PRIVATE), BODY, now=AT)
 
@@ -363,14 +363,14 @@ def test_another_public_key() -> None:
     ],
 )
 def test_wrong_ed25519_signatures(signature: str) -> None:
-    """Cut, of another version, or the same bytes in another spelling: refused, with one error."""
+    """Signatures that are cut, of another version or in another base64 encoding are refused with one error."""
     assert signature != PUBLISHED_V1A
     with pytest.raises(InvalidSignature, match="no signature matches"):
         verify([PUBLIC, SECRET], offering(signature), BODY, now=AT)
 
 
 def test_a_public_key_is_no_hmac_secret() -> None:
-    """What anyone may know signs nothing: not `v1` with the public key's bytes, nor with its text."""
+    """A public key makes no valid `v1` signature, neither with its bytes nor with its text."""
     content = f"{EVENT_ID}.{AT}.".encode() + BODY
     for key in (b64decode(PUBLIC.removeprefix("whpk_")), PUBLIC.encode()):
         forged = b64encode(hmac.digest(key, content, "sha256")).decode()
@@ -381,15 +381,15 @@ def test_a_public_key_is_no_hmac_secret() -> None:
 @pytest.mark.parametrize(
     ("key", "problem"),
     [
-        (PRIVATE[:-4], "holds 64 bytes, this one 63"),
-        ("whsk_", "holds 64 bytes, this one 0"),
+        (PRIVATE[:-4], "has 64 bytes, this one has 63"),
+        ("whsk_", "has 64 bytes, this one has 0"),
         (PRIVATE + "\n", "no white space"),
         ("whsk_" + PRIVATE, "two prefixes"),
         ("whsk_" + b64encode(bytes(64)).decode(), "public key of its seed"),
     ],
 )
 def test_bad_private_keys(key: str, problem: str) -> None:
-    """A damaged private key signs nothing; what is wrong is said without the key."""
+    """A malformed private key signs nothing, and the message does not contain the key."""
     with pytest.raises(ValueError, match=f"a signing key .*{problem}") as refusal:
         signed(secrets=key)
     assert len(key) < 10 or key[5:15] not in str(refusal.value)
@@ -398,25 +398,25 @@ def test_bad_private_keys(key: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("key", "problem"),
     [
-        (PUBLIC[:-4], "a public key holds 32 bytes, this one 30"),
+        (PUBLIC[:-4], "a public key has 32 bytes, this one has 30"),
         (PUBLIC + " ", "a public key has no white space"),
         (PRIVATE, "'whsk_' marks an ed25519 private key"),
     ],
 )
 def test_bad_public_keys(key: str, problem: str) -> None:
-    """A receiver's damaged key, or the private one given in its place, is named as such."""
+    """A malformed public key, or a private key in its place, is named as such."""
     with pytest.raises(ValueError, match=problem):
         verify(key, signed(), BODY, now=AT)
 
 
 def test_nobody_signs_with_a_public_key() -> None:
-    """It is said which kind of key was given."""
+    """The message names the kind of the key that was given."""
     with pytest.raises(ValueError, match="'whpk_' marks an ed25519 public key"):
         signed(secrets=PUBLIC)
 
 
 def test_cryptography_is_imported_late() -> None:
-    """A function whose endpoints all use secrets never pays for loading it."""
+    """Functions that use only HMAC secrets do not import `cryptography`."""
     code = (
         "import sys; from core.webhooks.transport.signing import sign, verify; s = 'whsec_' + 'A' * 32;"
         "verify(s, sign(s, event_id='e', timestamp=1, body=b''), b'', now=1);"
@@ -440,7 +440,7 @@ def test_cryptography_is_imported_late() -> None:
     ],
 )
 def test_plain_headers_of_a_rotation(keys: list[str], current: str, previous: str | None) -> None:
-    """The newest secret makes x-signature, the one before it x-signature-previous, whatever else signs."""
+    """The newest secret makes x-signature, and the one before it x-signature-previous."""
     headers = signed(secrets=keys)
     assert headers["x-signature"] == plain(current)
     assert headers.get("x-signature-previous") == (previous and plain(previous))
@@ -452,7 +452,7 @@ def plain(secret: str, body: bytes = BODY) -> str:
 
 
 def test_rotation_from_one_kind_to_the_other() -> None:
-    """While an endpoint changes from a secret to ed25519, holders of either can verify."""
+    """During a change from a secret to ed25519, both verify."""
     headers = signed(secrets=[PRIVATE, SECRET])
     assert headers["webhook-signature"] == f"{PUBLISHED_V1A} {PUBLISHED}"
     verify(SECRET, headers, BODY, now=AT)
@@ -461,8 +461,8 @@ def test_rotation_from_one_kind_to_the_other() -> None:
 
 @pytest.mark.parametrize("keys", [SECRET, [OTHER, SECRET], [PRIVATE, SECRET], [SECRET, PRIVATE, OTHER]])
 @given(body=texts, event_id=event_ids)
-def test_every_reader_of_a_secret_accepts(keys: str | list[str], body: bytes, event_id: str) -> None:
-    """Standard Webhooks' library, svix's, and the rules of OpenAI and Stripe, with other signatures beside."""
+def test_other_verifiers_accept(keys: str | list[str], body: bytes, event_id: str) -> None:
+    """Standard Webhooks' and svix's libraries, and the rules of OpenAI and Stripe, accept our signatures."""
     headers = sign(keys, event_id=event_id, timestamp=AT, body=body)
     with time_machine.travel(datetime.fromtimestamp(AT, UTC), tick=False):
         standardwebhooks.Webhook(SECRET).verify(body, headers, json_parse=False)
@@ -473,7 +473,7 @@ def test_every_reader_of_a_secret_accepts(keys: str | list[str], body: bytes, ev
 
 @given(secret=hmac_keys, body=bodies)
 def test_any_secret_and_bytes_by_the_rules_of_others(secret: str, body: bytes) -> None:
-    """Secrets of any length, padded as strict decoders want it, over bytes that are no text."""
+    """They verify secrets of any length over any bytes."""
     padded = "whsec_" + b64encode(decode(secret)).decode()
     headers = signed(body, padded)
     assert as_openai_does(headers, body, padded, now=AT)
@@ -482,7 +482,7 @@ def test_any_secret_and_bytes_by_the_rules_of_others(secret: str, body: bytes) -
 
 
 def as_openai_does(headers: Mapping[str, str], body: bytes, secret: str, *, now: int) -> bool:
-    """Strict base64, `int` of the time, entries with or without `v1,`, and text that must be ASCII to compare."""
+    """Strict base64, `int` of the time, entries with or without `v1,`, ASCII text only."""
     if abs(now - int(headers["webhook-timestamp"])) > 300:
         return False
     content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
@@ -493,7 +493,7 @@ def as_openai_does(headers: Mapping[str, str], body: bytes, secret: str, *, now:
 
 
 def as_stripe_does(headers: Mapping[str, str], body: bytes, secret: str, *, now: int) -> bool:
-    """The secret's text as the key, hex, a window into the past alone. Ours has only the body in it."""
+    """The secret's text as the key, hex, a window only into the past. Our header signs only the body."""
     expected = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     found = [headers[name].partition("=") for name in ("x-signature", "x-signature-previous") if name in headers]
     recent = int(headers["webhook-timestamp"]) >= now - 300
@@ -502,8 +502,8 @@ def as_stripe_does(headers: Mapping[str, str], body: bytes, secret: str, *, now:
 
 @pytest.mark.parametrize(("private", "key"), [(SECRET, SECRET), (PRIVATE, PUBLIC)])
 @given(data=st.data(), body=st.binary(min_size=1, max_size=200))
-def test_one_flipped_bit_is_seen(private: str, key: str, data: st.DataObject, body: bytes) -> None:
-    """Wherever it is, in the body or in one of the three headers, no signature holds any longer."""
+def test_one_flipped_bit_is_detected(private: str, key: str, data: st.DataObject, body: bytes) -> None:
+    """One flipped bit in the body or in one of the three headers invalidates the signature."""
     headers = signed(body, private)
     where = data.draw(st.sampled_from(["body", "webhook-id", "webhook-timestamp", "webhook-signature"]))
     changed = bytearray(body if where == "body" else headers[where].encode())
@@ -524,9 +524,9 @@ def test_one_flipped_bit_is_seen(private: str, key: str, data: st.DataObject, bo
     ("secret", "problem"),
     [
         ("", "is not empty"),
-        ("whsec_", "holds 24 to 64 bytes, this one 0"),
-        ("whsec_" + b64encode(bytes(23)).decode(), "holds 24 to 64 bytes, this one 23"),
-        ("whsec_" + b64encode(bytes(65)).decode(), "holds 24 to 64 bytes, this one 65"),
+        ("whsec_", "has 24 to 64 bytes, this one has 0"),
+        ("whsec_" + b64encode(bytes(23)).decode(), "has 24 to 64 bytes, this one has 23"),
+        ("whsec_" + b64encode(bytes(65)).decode(), "has 24 to 64 bytes, this one has 65"),
         ("hunter2-hunter2-hunter2-hunter2", "starts with 'whsec_'$"),
         (SECRET.upper(), "starts with 'whsec_', in small letters"),
         (PRIVATE, "starts with 'whsec_'; 'whsk_' marks an ed25519 private key"),
@@ -542,15 +542,15 @@ def test_one_flipped_bit_is_seen(private: str, key: str, data: st.DataObject, bo
         (SECRET.replace("T", "é"), "another character"),
         (SECRET.replace("T", "\u200b"), "another character"),
         (SECRET.replace("T", "="), "another character"),
-        (SECRET[:-3], "has lost a character or gained one"),
+        (SECRET[:-3], "has a character too few or too many"),
         (SECRET + "=", "ends with the padding"),
         ("whsec_" + "A" * 43 + "==", "ends with the padding"),
         ("whsec_" + "A" * 42 + "=", "ends with the padding"),
-        ("whsec_" + "A" * 42 + "B", "bits that belong to no byte"),
+        ("whsec_" + "A" * 42 + "B", "surplus bits"),
     ],
 )
-def test_what_is_wrong_is_said(secret: str, problem: str) -> None:
-    """Each mistake has a message of its own, and none has a piece of the secret in it."""
+def test_messages_of_bad_secrets(secret: str, problem: str) -> None:
+    """Each problem has its own message, without any part of the secret."""
     with pytest.raises(ValueError, match=f"^a webhook secret .*{problem}") as refusal:
         decode(secret)
     assert secret[8:16] == "" or secret[8:16] not in str(refusal.value)

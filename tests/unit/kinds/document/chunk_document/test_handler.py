@@ -1,3 +1,5 @@
+"""Cutting texts into batches of chunks (kinds.document.chunk_document)."""
+
 from __future__ import annotations
 
 import json
@@ -29,7 +31,7 @@ def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore
 
 @pytest.fixture
 def event(store: JobStore, blobs: Blobs) -> dict[str, str]:
-    """What the state machine hands over for a job whose text is there."""
+    """The input of the Task for a job whose text exists."""
     job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
     store.apply(job_id, begin(DOCUMENT, stage="validate", lease=EXECUTION))
     blobs.put(f"work/{job_id}/text", TEXT.encode())
@@ -42,7 +44,7 @@ def chunks(blobs: Blobs, job_id: str) -> list[list[dict[str, Any]]]:
 
 
 def test_batches(event: dict[str, str], blobs: Blobs) -> None:
-    """Chunks are numbered through, in batches of the usual number, and each is a piece of the text."""
+    """Chunks have consecutive numbers and are passages of the text, in batches of the usual size."""
     answer = handler(event, None)
     batches = chunks(blobs, event["job_id"])
     flat = [chunk for batch in batches for chunk in batch]
@@ -59,37 +61,37 @@ def test_batches(event: dict[str, str], blobs: Blobs) -> None:
 
 
 def test_step(event: dict[str, str], store: JobStore) -> None:
-    """The step is logged with counts alone, and the job goes on to embedding."""
+    """The step is logged with counts only, and the job is in the stage `embed`."""
     answer = handler(event, None)
     subject = store.get(event["job_id"])
     assert (subject.stage, subject.steps) == ("embed", ("uploaded", "chunked"))
-    told = json.loads(store.events(event["job_id"])[-1].body)
+    told = json.loads(store.log.read(event["job_id"])[-1].body)
     assert told["event"] == "document.chunked"
     assert (told["chunks"], told["batches"]) == (answer["chunks"], answer["batches"])
     assert "text" not in told
 
 
-def test_again(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
-    """The stage done again gives the same chunks and the same answer, and no second event."""
+def test_repeat(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
+    """Repeating the stage gives the same chunks and result, and logs nothing."""
     first, written = handler(event, None), chunks(blobs, event["job_id"])
-    log = [e.name for e in store.events(event["job_id"])]
+    log = [e.name for e in store.log.read(event["job_id"])]
     assert handler(event, None) == first
     assert chunks(blobs, event["job_id"]) == written
-    assert [e.name for e in store.events(event["job_id"])] == log
+    assert [e.name for e in store.log.read(event["job_id"])] == log
 
 
-def test_lost_answer(event: dict[str, str], store: JobStore) -> None:
-    """A step that was logged, but whose answer was lost, is told on the retry."""
+def test_lost_response(event: dict[str, str], store: JobStore) -> None:
+    """A step whose response was lost is not logged again."""
     calls = Calls(Clock())
     calls.fail("dynamodb", "TransactWriteItems", "InternalServerError", every=2, after=True)
     with calls.intercepted(), pytest.raises(Unavailable):
         handler(event, None)
     assert handler(event, None)["chunks"] > 0
-    assert [e.name for e in store.events(event["job_id"])].count("document.chunked") == 1
+    assert [e.name for e in store.log.read(event["job_id"])].count("document.chunked") == 1
 
 
 def test_canceled(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
-    """A job that was canceled is not worked on."""
+    """No work is done for a canceled job."""
     store.apply(event["job_id"], cancel)
     with pytest.raises(JobClosed):
         handler(event, None)
@@ -97,14 +99,14 @@ def test_canceled(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
 
 
 def test_blank(event: dict[str, str], blobs: Blobs) -> None:
-    """A text of white space alone fails the job as empty."""
+    """A text of white space fails the job with `empty`."""
     blobs.put(event["text_key"], b" \n\t ")
     with pytest.raises(EmptyDocument):
         handler(event, None)
 
 
-def test_no_text(event: dict[str, str], blobs: Blobs) -> None:
-    """A text that is gone fails the job with that reason."""
+def test_missing_text(event: dict[str, str], blobs: Blobs) -> None:
+    """A missing text fails the job."""
     blobs.delete([event["text_key"]])
     with pytest.raises(SourceNotFound):
         handler(event, None)
@@ -112,7 +114,7 @@ def test_no_text(event: dict[str, str], blobs: Blobs) -> None:
 
 @given(st.integers(1, 10**7), st.integers(1, 64))
 def test_batch_size(count: int, usual: int) -> None:
-    """Batches have the usual size, and more where there would be more batches than a history can hold."""
+    """Batches have the usual size, or more if there would be too many."""
     size = batch_size(count, usual)
     batches = -(-count // size)
     assert batches <= MAX_BATCHES
@@ -120,6 +122,6 @@ def test_batch_size(count: int, usual: int) -> None:
 
 
 def test_keys_sort_as_numbers() -> None:
-    """Keys of batches sort as their numbers do."""
+    """The keys of batches sort as their numbers."""
     keys = [batch_key("job_1", number) for number in range(MAX_BATCHES)]
     assert keys == sorted(keys)

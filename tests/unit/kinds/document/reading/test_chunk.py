@@ -1,3 +1,5 @@
+"""Chunks of documents (kinds.document.reading.chunk)."""
+
 from __future__ import annotations
 
 import sys
@@ -92,14 +94,14 @@ def texts_of(text: str, size: int, overlap: int = 0) -> list[str]:
 class TestRules:
     @given(cases())
     def test_offsets(self, case: tuple[str, int, int]) -> None:
-        """A chunk is exactly the part of the text that its offsets name."""
+        """A chunk is the part of the text between its offsets."""
         text, size, overlap = case
         for piece in cut(text, size, overlap):
             assert text[piece.start : piece.end] == piece.text
 
     @given(cases())
     def test_only_white_space_is_left_out(self, case: tuple[str, int, int]) -> None:
-        """The chunks put side by side give the text back, but for white space."""
+        """The chunks contain the whole text except white space."""
         text, size, overlap = case
         done, rebuilt = 0, ""
         for piece in cut(text, size, overlap):
@@ -111,7 +113,7 @@ class TestRules:
 
     @given(cases())
     def test_no_chunk_is_blank(self, case: tuple[str, int, int]) -> None:
-        """Every chunk has something to read."""
+        """No chunk is blank."""
         assert all(text.strip() for text in texts_of(*case))
 
     @given(cases())
@@ -126,8 +128,8 @@ class TestRules:
     @settings(max_examples=400)
     @example(("one two \u0301three four", 15, 9))
     @example(("===\nTop\n===\n\n===\nTop\n===\n \u0301more text", 5, 0))
-    def test_graphemes_stay_whole(self, case: tuple[str, int, int]) -> None:
-        """No chunk starts or ends inside an extended grapheme cluster of Unicode."""
+    def test_graphemes_are_not_cut(self, case: tuple[str, int, int]) -> None:
+        """No chunk starts or ends inside a grapheme cluster."""
         text, size, overlap = case
         whole = {0} | {cluster.end() for cluster in regex.finditer(r"\X", text)}
         for piece in cut(text, size, overlap):
@@ -135,26 +137,26 @@ class TestRules:
             assert piece.end in whole
 
     @given(cases())
-    def test_same_every_time(self, case: tuple[str, int, int]) -> None:
+    def test_deterministic(self, case: tuple[str, int, int]) -> None:
         """The same text gives the same chunks."""
         assert cut(*case) == cut(*case)
 
     @given(cases())
     def test_progress(self, case: tuple[str, int, int]) -> None:
-        """Every chunk starts and ends after the one before, so that none is contained in another."""
+        """Every chunk starts and ends after the one before."""
         for before, after in pairwise(cut(*case)):
             assert before.start < after.start
             assert before.end < after.end
 
     @given(cases())
     def test_overlap_is_bounded(self, case: tuple[str, int, int]) -> None:
-        """Two neighbours share at most `overlap` characters."""
+        """Two successive chunks share at most `overlap` characters."""
         for before, after in pairwise(cut(*case)):
             assert before.end - after.start <= case[2]
 
     @given(cases(plain_words))
     def test_overlap_starts_with_a_word(self, case: tuple[str, int, int]) -> None:
-        """What is repeated starts at the start of a word wherever a word starts in reach."""
+        """A repetition starts with a word, if there is one within `overlap`."""
         text, size, overlap = case
         for before, after in pairwise(cut(text, size, overlap)):
             reach = range(max(before.end - overlap, before.start + 1), before.end)
@@ -164,8 +166,8 @@ class TestRules:
 
     @given(cases(plain_words))
     @example((f"one two {'w' * 13} {'w' * 13} {'x' * 40}", 30, 17))
-    def test_words_stay_whole(self, case: tuple[str, int, int]) -> None:
-        """No word is cut that would fit into a chunk."""
+    def test_words_are_not_cut(self, case: tuple[str, int, int]) -> None:
+        """No word is cut that fits into a chunk."""
         text, size, overlap = case
         longest = {m.span() for m in regex.finditer(r"\S+", text) if len(m[0]) > size}
         inside = {at for start, end in longest for at in range(start, end)}
@@ -176,7 +178,7 @@ class TestRules:
     @given(cases())
     @example((f"Hi.\n\n# A\n\n{'w' * 32} more", 40, 0))
     def test_heading_stays_with_its_body(self, case: tuple[str, int, int]) -> None:
-        """A chunk that ends with a heading could not have held the first word below it as well."""
+        """A chunk ends with a heading only if the first word below it does not fit."""
         text, size, overlap = case
         ends = {piece.end: piece for piece in cut(text, size, overlap)}
         for heading in headings(text):
@@ -187,7 +189,7 @@ class TestRules:
 
     @given(cases())
     def test_heading_is_the_nearest(self, case: tuple[str, int, int]) -> None:
-        """The path of a chunk ends with the last heading at its start or of those that open it."""
+        """The path of a chunk ends with the last heading before it or at its start."""
         text, size, overlap = case
         outline = list(headings(text))
         for piece in cut(text, size, overlap):
@@ -198,14 +200,14 @@ class TestRules:
 
     @given(st.lists(st.tuples(st.integers(1, 6), st.text("añ漢 >#", min_size=1, max_size=150)), max_size=12))
     def test_heading_is_bounded(self, outline: list[tuple[int, str]]) -> None:
-        """A path is never longer than MAX_HEADING, however deep and long the titles."""
+        """A path is at most MAX_HEADING long."""
         text = "".join(f"{'#' * level} {title}\n\nbody\n\n" for level, title in outline)
         assert all(len(piece.heading) <= MAX_HEADING for piece in cut(text, 40))
 
 
 class TestStructure:
-    def test_whole(self) -> None:
-        """What fits into one chunk is one chunk, without the white space around it."""
+    def test_single_chunk(self) -> None:
+        """A text that fits into one chunk is one chunk, without surrounding white space."""
         assert texts_of(" \n# A\n\none\n\ntwo\n ", 100) == ["# A\n\none\n\ntwo"]
 
     def test_headings_first(self) -> None:
@@ -214,51 +216,51 @@ class TestStructure:
         assert texts_of(text, 50)[0] == "# A\n\nAlpha is first here."
 
     def test_higher_heading_first(self) -> None:
-        """Of two headings in reach the higher-ranking one ends the chunk, though it comes earlier."""
+        """Of two headings, the one of the higher level ends the chunk, even if it is the first."""
         text = "# A\n\nAlpha is first.\n\n# B\n\nBeta.\n\n## C\n\nGamma is the last one."
         assert texts_of(text, 45) == ["# A\n\nAlpha is first.", "# B\n\nBeta.\n\n## C\n\nGamma is the last one."]
 
     def test_paragraphs_are_merged(self) -> None:
-        """Small neighbouring paragraphs share a chunk as long as they fit."""
+        """Small paragraphs share a chunk as long as they fit."""
         assert texts_of("One one.\n\nTwo two.\n\nThree three.\n\nFour.", 22) == [
             "One one.\n\nTwo two.",
             "Three three.\n\nFour.",
         ]
 
     def test_lines_before_sentences(self) -> None:
-        """Without paragraphs a chunk ends at the end of a line."""
+        """Without paragraphs a chunk ends with a line."""
         assert texts_of("- First. It is.\n- Second. So it is.", 25) == ["- First. It is.", "- Second. So it is."]
 
     def test_wrapped_lines(self) -> None:
-        """A line that goes on in lower case is no end, if a sentence ends in reach."""
+        """A line that continues in lower case is not an end, if a sentence ends before."""
         assert texts_of("And here it ends. This is a\nsentence on two lines.", 31)[0] == "And here it ends."
 
     def test_code_lines(self) -> None:
-        """Where no sentence ends in reach, any line will do."""
+        """If no sentence ends, any line is an end."""
         assert texts_of("for each in these:\n    print(each, it)\n", 25) == [
             "for each in these:",
             "print(each, it)",
         ]
 
     def test_crlf_paragraphs(self) -> None:
-        """Paragraphs are found in a text with Windows line ends."""
+        """Paragraphs are found in a text with CRLF."""
         assert texts_of("First here. Yes.\r\n\r\nSecond one. No.", 24) == ["First here. Yes.", "Second one. No."]
 
     def test_long_word(self) -> None:
-        """A word longer than a chunk is cut where the chunk is full, also behind a short one."""
+        """A word longer than a chunk is cut where the chunk is full, also after a short word."""
         assert texts_of("See " + "x" * 25, 10) == ["See xxxxxx", "x" * 10, "x" * 9]
 
     def test_word_that_just_fits(self) -> None:
-        """A word exactly as long as a chunk stays whole."""
+        """A word exactly as long as a chunk is not cut."""
         assert texts_of("ab " + "x" * 10 + " cd", 10) == ["ab", "x" * 10, "cd"]
 
     def test_heading_alone(self) -> None:
-        """A heading stands alone only where the first word of its body would have to be cut."""
+        """A heading is a chunk of its own only if the first word below it would be cut."""
         assert texts_of("# Heading\n\n" + "w" * 28, 30) == ["# Heading", "w" * 28]
         assert texts_of("# Heading\n\n" + "w" * 31, 30) == ["# Heading\n\n" + "w" * 19, "w" * 12]
 
     def test_heading_moves_to_its_body(self) -> None:
-        """Headings whose body does not fit go to the next chunk together."""
+        """Headings whose text does not fit begin the next chunk."""
         section = "## A\n\n# B\n\nThe body of B comes here."
         assert texts_of(f"Here is a paragraph.\n\n{section}", 36) == ["Here is a paragraph.", section]
 
@@ -272,18 +274,18 @@ class TestLanguages:
 
     @pytest.mark.parametrize("opening", ["¿Y tú", "¡Qué bien", "«Sí", "—Claro", "Óscar"])
     def test_spanish_openings(self, opening: str) -> None:
-        """A sentence may start with an inverted mark, a quotation mark, a dash or an accented capital."""
+        """A sentence can start with an inverted mark, a quotation mark, a dash or an accented capital."""
         assert texts_of(f"Nos vemos el lunes. {opening} vamos todos juntos", 36)[0] == "Nos vemos el lunes."
 
     def test_chinese_sentences(self) -> None:
-        """A text without spaces is cut after its full stops and the quotation marks that close with them."""
+        """A text without spaces is cut after full stops and closing quotation marks."""
         assert texts_of("他说：「今天天气很好。」我们出去走走吧，好不好？", 15) == [
             "他说：「今天天气很好。」",
             "我们出去走走吧，好不好？",
         ]
 
     def test_chinese_clauses(self) -> None:
-        """Without a full stop in reach it is cut after a comma."""
+        """Without a full stop it is cut after a comma."""
         assert texts_of("如果明天下雨，我们就不去公园了", 12) == ["如果明天下雨，", "我们就不去公园了"]
 
     def test_overlap_in_chinese(self) -> None:
@@ -292,7 +294,7 @@ class TestLanguages:
         assert pieces == ["第一句话在这里。第二句。", "第二句。第三句话也在这里。"]
 
     def test_thai(self) -> None:
-        """In a script without any such mark chunks are full, and cut between clusters."""
+        """In a script without punctuation and spaces, chunks are full, and cut between clusters."""
         pieces = texts_of("ภาษาไทย" * 10, 20)
         assert all(17 < len(piece) <= 20 for piece in pieces[:-1])
 
@@ -304,31 +306,31 @@ class TestOverlap:
         assert pieces == ["One two three. Four five.", "Four five. Six seven eight", "Six seven eight nine."]
 
     def test_word(self) -> None:
-        """Without a sentence it starts with the first word in reach."""
+        """Without a sentence it starts with the first word."""
         assert texts_of("aaaa bbbb cccc dddd", 14, 4) == ["aaaa bbbb cccc", "cccc dddd"]
         assert texts_of("aaaa bbbb cccc dddd", 14, 3) == ["aaaa bbbb cccc", "dddd"]
 
-    def test_gives_way_to_a_cluster(self) -> None:
-        """Nothing is repeated where the next cluster would not fit behind it."""
+    def test_no_repetition_before_a_cluster(self) -> None:
+        """Nothing is repeated if the next cluster would not fit."""
         zalgo = "z" + "\u0301" * 7
         assert texts_of(f"abcdefgh{zalgo}ijklmnop", 10, 4) == ["abcdefgh", f"{zalgo}ij", "ijklmnop"]
 
     def test_inside_a_long_word(self) -> None:
-        """After a cut inside a word the repetition starts inside the word too."""
+        """After a cut inside a word the repetition starts inside the word, too."""
         assert texts_of("abcdefghij", 6, 2) == ["abcdef", "efghij"]
 
     def test_not_across_a_heading(self) -> None:
         """A chunk that starts a section repeats nothing of the one before."""
         assert texts_of("# A\n\nOne two three.\n\n# B\n\nFour five six.", 24, 20)[1].startswith("# B")
 
-    def test_gives_way_to_a_word(self) -> None:
-        """Nothing is repeated where a word would have to be cut for it."""
+    def test_no_repetition_before_a_word(self) -> None:
+        """Nothing is repeated if a word would have to be cut for it."""
         assert texts_of("one two abcdefghij", 10, 7) == ["one two", "abcdefghij"]
 
 
 class TestHeading:
     def test_path(self) -> None:
-        """A chunk knows the headings it stands under, its own included."""
+        """The path contains the headings above a chunk and at its start."""
         text = "Intro here.\n\n# Guide\n\nHow to.\n\n## Install\n\nRun it now.\n\n# Other\n\nEnd of it."
         assert [(p.text.split()[-1], p.heading) for p in cut(text, 24)] == [
             ("here.", ""),
@@ -337,16 +339,16 @@ class TestHeading:
             ("it.", "Other"),
         ]
 
-    def test_headings_that_open_a_chunk(self) -> None:
-        """Headings with nothing between them and the start of the chunk all belong to its path."""
+    def test_headings_at_the_start(self) -> None:
+        """All headings at the start of a chunk belong to its path."""
         assert cut("# Guide\n\n## Install\n\nRun it.", 100)[0].heading == "Guide > Install"
 
     def test_later_chunks_of_a_section(self) -> None:
-        """Every chunk of a long section carries its heading."""
+        """Every chunk of a section has its heading."""
         assert {piece.heading for piece in cut("# Guide\n\n" + "Some words. " * 50, 40)} == {"Guide"}
 
-    def test_outermost_is_dropped(self) -> None:
-        """Of a path that is too long the nearest headings stay."""
+    def test_outermost_is_omitted(self) -> None:
+        """The outermost headings of a path that is too long are omitted."""
         text = f"# {'a' * 150}\n\n## {'b' * 150}\n\nbody"
         assert cut(text, 1000)[0].heading == "b" * 150
 
@@ -358,27 +360,27 @@ class TestLimits:
         assert cut(blank, 10) == []
 
     @pytest.mark.parametrize(("size", "overlap"), [(10, 10), (10, 11), (10, -1), (0, 0), (-1, -2)])
-    def test_nonsense(self, size: int, overlap: int) -> None:
-        """Sizes that cannot work are refused at the call, before anything is read."""
+    def test_invalid_sizes(self, size: int, overlap: int) -> None:
+        """Invalid sizes raise ValueError at the call."""
         with pytest.raises(ValueError, match="overlap"):
             chunk("text", size=size, overlap=overlap)
 
     def test_lone_surrogates(self) -> None:
-        """A lone surrogate is text like any other."""
+        """Lone surrogates are text as any other."""
         assert "".join(texts_of("\ud800a\udfff" * 9, 5)) == "\ud800a\udfff" * 9
 
     def test_one_cluster(self) -> None:
-        """A single cluster longer than a chunk is a chunk of its own."""
+        """A cluster longer than a chunk is a chunk of its own."""
         zalgo = "z" + "\u0301" * 50
         assert texts_of(f"ab{zalgo}cd", 10) == ["ab", zalgo, "cd"]
 
     def test_one_line_of_10_mb(self) -> None:
-        """A line of ten million characters without a space is cut into full chunks within the time limit."""
+        """Ten million characters without a space are cut within the time limit."""
         count = sum(1 for _ in chunk("x" * 10_000_000, size=1000, overlap=0))
         assert count == 10_000
 
     def test_white_space_of_10_mb(self) -> None:
-        """Ten million blank characters between two words cost next to nothing."""
+        """Ten million blank characters between two words take little time."""
         assert texts_of("a" + " \n" * 5_000_000 + "b", 1000, 100) == ["a", "b"]
 
     @pytest.mark.parametrize(
@@ -406,7 +408,7 @@ class TestLimits:
         assert twice < 2.5 * once + 1000
 
     def test_memory(self) -> None:
-        """Chunks are made one at a time: memory stays near that of the text however many there are."""
+        """Chunks are made one at a time, so memory does not grow with their number."""
         text = "Some words in a line. " * 10_000
         tracemalloc.start()
         try:
@@ -419,7 +421,7 @@ class TestLimits:
 
 
 def steps(call: Callable[[], Any]) -> int:
-    """Function calls made, of Python and C: a clock that runs alike on every machine."""
+    """The number of function calls, of Python and C, which does not depend on the machine."""
     count = 0
 
     def profile(_frame: object, event: str, _arg: object) -> None:

@@ -1,3 +1,5 @@
+"""The parser process (kinds.document.reading.extract)."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +22,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
 def run(
     data: bytes, media_type: str = HTML, *, characters: int = 100, memory: int = 512
 ) -> tuple[dict[str, Any], str]:
-    """The header and the text that the program answers."""
+    """The header and the text in the output."""
     command = [sys.executable, "-m", room.__name__, media_type, str(characters), "5.5", str(memory)]
     done = subprocess.run(command, input=data, capture_output=True, check=True, env=ENVIRONMENT, timeout=60)
     assert done.stderr == b""
@@ -28,19 +30,19 @@ def run(
     return json.loads(header), body.decode()
 
 
-def test_answer() -> None:
-    """A document that can be read is answered with one line of JSON and the text, whose bytes are counted."""
+def test_text() -> None:
+    """The output is a line of JSON with the size, and the text."""
     assert run("<p>año".encode()) == ({"ok": True, "pages": None, "size": 4}, "año")
     assert run(pdfs.write(pdfs.document(pdfs.show("x"))), PDF) == ({"ok": True, "pages": 1, "size": 1}, "x")
 
 
-def test_refusal() -> None:
-    """A document that cannot is answered with the name of its error and what to do."""
+def test_error() -> None:
+    """The output for an invalid document has the name of the error and its message."""
     header, body = run(b"<p>" + b"x" * 101)
     assert header == {
         "ok": False,
         "error": "DocumentTooLarge",
-        "message": "The document holds more than 100 characters. Split it.",
+        "message": "The document has more than 100 characters. Split it.",
         "size": 0,
     }
     assert body == ""
@@ -48,13 +50,13 @@ def test_refusal() -> None:
 
 @pytest.mark.parametrize("data", [bytes(64 * 1024 * 1024), b"<html>" + b"<p>x" * 1_000_000])
 def test_memory(data: bytes) -> None:
-    """Running out of memory is an answer too, where Python or the HTML parser notices it."""
+    """Running out of memory is an error in the output, if Python or the HTML parser notices it."""
     header, _ = run(data, memory=64)
     assert header["error"] == "TooComplex"
 
 
 def test_limits_of_the_process() -> None:
-    """The process has a ceiling on memory and CPU time and leaves no core dump, and cannot raise them again."""
+    """The process limits its memory and CPU time, writes no core dump, and cannot raise the limits."""
     code = (
         "import json, resource as r; from kinds.document.reading.extract import _limit_process;"
         "_limit_process(1.2, 64);"
@@ -67,7 +69,7 @@ def test_limits_of_the_process() -> None:
 
 
 def test_only_one_library_is_loaded() -> None:
-    """A page does not pay for PDFium, nor a PDF for the HTML parser, nor either for AWS."""
+    """HTML does not import PDFium, PDF does not import the HTML parser, and neither imports boto3."""
     code = (
         "import json, sys; from kinds.document.reading.extract import extract;"
         "extract(b'<p>x', media_type='text/html', max_characters=9); print(json.dumps(sorted(sys.modules)))"
@@ -90,13 +92,13 @@ def test_only_one_library_is_loaded() -> None:
     ],
 )
 def test_no_text(data: bytes, media_type: str, advice: str) -> None:
-    """A scan, and a page that is all script, fail as having no text instead of giving none."""
+    """A scan, and a page with scripts only, raise NoText."""
     with pytest.raises(NoText, match=advice):
         extract(data, media_type=media_type, max_characters=100)
 
 
 def test_limit_is_inclusive() -> None:
-    """As many characters as allowed are allowed, and one more is not."""
+    """A text of exactly the limit is allowed."""
     assert extract(b"<p>12345", media_type=HTML, max_characters=5) == ("12345", None)
     with pytest.raises(DocumentTooLarge):
         extract(b"<p>123456", media_type=HTML, max_characters=5)

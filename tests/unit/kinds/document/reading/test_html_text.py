@@ -1,3 +1,5 @@
+"""Text of HTML pages (kinds.document.reading.html_text)."""
+
 from __future__ import annotations
 
 import time
@@ -15,13 +17,13 @@ def read(markup: str) -> str:
 
 
 def test_headings_and_paragraphs() -> None:
-    """Headings become `#` lines, paragraphs stand apart by blank lines, and running text is joined."""
+    """Headings become `#` lines, paragraphs are separated by blank lines, and inline text is joined."""
     page = "<h1>One</h1><p>a\n  b <b>c</b>d<p>e<br>f<div>g<h3>Three\n<br>deep</h3></div>h"
     assert read(page) == "# One\n\na b cd\n\ne\nf\n\ng\n\n### Three deep\n\nh"
 
 
 def test_lists_and_tables() -> None:
-    """An item or a row is a line of its own, numbers that a reader sees are kept, and cells are told apart."""
+    """An item or a row is a line. Visible numbers are kept, and cells are separated."""
     page = (
         "<ul><li>a<li><p>b</p><ol start=3><li>c</li><li>d</li></ol></li></ul>"
         "<table><tr><th>k<th>v</tr><tr><td>1</td><td>2</td></tr></table><dl><dt>t<dd>u</dl>"
@@ -29,8 +31,8 @@ def test_lists_and_tables() -> None:
     assert read(page) == "- a\n- b\n3. c\n4. d\n\nk | v\n1 | 2\n\nt\nu"
 
 
-def test_code_keeps_its_shape() -> None:
-    """Preformatted text is fenced, so that a comment in it is no heading, by a fence longer than its own."""
+def test_preformatted_text() -> None:
+    """Preformatted text is fenced, by a fence longer than any inside."""
     assert read("<pre>\n# x\n  y &lt;\n</pre>") == "```\n# x\n  y <\n```"
     assert read("<pre>\n```\n</pre>") == "````\n```\n````"
     assert read("<pre> </pre>a") == "a"
@@ -54,24 +56,24 @@ def test_code_keeps_its_shape() -> None:
         "<a href='NO' title=NO>",
     ],
 )
-def test_unread(unread: str) -> None:
-    """Scripts, styles, menus, comments and what is hidden are no text of the page."""
+def test_hidden_elements(unread: str) -> None:
+    """Scripts, styles, menus, comments and hidden elements are skipped."""
     assert read(f"<body><p>before</p>{unread}<p>after</p>") == "before\n\nafter"
 
 
 def test_all_bodies() -> None:
-    """Text in a second and third body, and after the end of the page, is read too."""
+    """Text in further bodies and after the end of the page is read."""
     page = "<html><body><p>one</body></html><body><p>two</body><html><body><p>three</html><p>four"
     assert read(page) == "one\n\ntwo\n\nthree\n\nfour"
 
 
 def test_entities() -> None:
-    """Entities are decoded, soft hyphens are dropped and a lone surrogate is replaced."""
+    """Entities are decoded, soft hyphens removed and lone surrogates replaced."""
     assert read("<p>&ntilde; &#x1F600; &lt;b&gt; a&shy;b a&nbsp;b &#xD800;") == "ñ 😀 <b> ab a\u00a0b \ufffd"
 
 
 def test_title() -> None:
-    """The title heads a page that has no first heading of its own, and does not make a blank page text."""
+    """The title is the first heading of a page without an h1, unless the page is blank."""
     head = "<head><title> A\n title </title></head>"
     assert read(head + "<p>x") == "# A title\n\nx"
     assert read(head + "<h1>Own</h1>") == "# Own"
@@ -112,15 +114,15 @@ def test_title() -> None:
     ],
 )
 def test_declared_encodings(label: str, codec: str, text: str, head: str) -> None:
-    """The encoding that the page declares is used, by the names and tables that browsers use."""
+    """The declared encoding is used as browsers do."""
     assert html_text(f"{head.format(label)}<p>{text}</p>".encode(codec)) == text
 
 
 @pytest.mark.parametrize(
     ("mark", "codec"), [(b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")]
 )
-def test_mark_wins(mark: bytes, codec: str) -> None:
-    """A Unicode mark outweighs what the page declares."""
+def test_byte_order_mark(mark: bytes, codec: str) -> None:
+    """A byte order mark takes precedence over the declared encoding."""
     assert html_text(mark + "<meta charset=windows-1251><p>ñ 中".encode(codec)) == "ñ 中"
 
 
@@ -136,19 +138,19 @@ def test_mark_wins(mark: bytes, codec: str) -> None:
         (b"<meta charset=nonsense><p>x", "unknown"),
     ],
 )
-def test_wrong_encodings(data: bytes, advice: str) -> None:
-    """Bytes that do not fit the encoding, and encodings that no browser knows, are refused rather than guessed."""
+def test_invalid_encodings(data: bytes, advice: str) -> None:
+    """Invalid bytes and unknown encodings are refused."""
     with pytest.raises(UnsupportedType, match=advice):
         html_text(data)
 
 
 def test_deep_nesting() -> None:
-    """Five thousand elements within each other are no danger to the stack."""
+    """Five thousand nested elements do not overflow the stack."""
     assert read("<div>" * 5000 + "deep") == "deep"
 
 
 def test_cost_is_linear() -> None:
-    """A page made of one thing over and over costs time in proportion."""
+    """Repetitive pages take linear time."""
     started = time.perf_counter()
     for piece in ("<p>x", "<b>x ", "<li>x", "<td>x", "<br>", "<pre>`</pre>", "<ol></ol>", "<!--x-->", "   \n"):
         read("<body>" + piece * (100_000 // len(piece)))
@@ -156,13 +158,13 @@ def test_cost_is_linear() -> None:
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\x00\r\u00ad"), min_size=1).filter(str.strip))
-def test_escaped_text_comes_back(text: str) -> None:
-    """Whatever is written into a paragraph with its markup escaped is read again, but for its spaces."""
+def test_escaped_text(text: str) -> None:
+    """Escaped text in a paragraph is read unchanged, except for spaces."""
     escaped = "".join(f"&#{ord(char)};" if char in "<>&" else char for char in text)
     assert read(f"<body><p>{escaped}</p>").split() == text.split()
 
 
 @given(st.text(alphabet="<>/!-&;= \n'\"`aphrefpoltdu123", max_size=200))
-def test_no_markup_breaks_the_reader(markup: str) -> None:
-    """Broken markup is read somehow, never with an error."""
+def test_any_markup(markup: str) -> None:
+    """Invalid markup raises no error."""
     assert isinstance(read(markup), str)

@@ -1,3 +1,5 @@
+"""Headings of plain text (kinds.document.reading.outline)."""
+
 from __future__ import annotations
 
 import pytest
@@ -35,7 +37,7 @@ def titles(text: str) -> list[str]:
     ],
 )
 def test_heading(text: str, title: str) -> None:
-    """Lines marked in Markdown's or reStructuredText's way are headings."""
+    """Headings of Markdown and reStructuredText are found."""
     assert titles(text) == [title]
 
 
@@ -64,27 +66,27 @@ def test_heading(text: str, title: str) -> None:
     ],
 )
 def test_no_heading(text: str) -> None:
-    """Rules, tables, comments in code, prose and what is too long for a title are no headings."""
+    """Rules, tables, comments in code, prose and long lines are not headings."""
     assert titles(text) == []
 
 
 def test_after_code() -> None:
-    """Headings count again after the code has ended."""
+    """Headings are found again after code has ended."""
     assert titles("```\n# no\n```\n# yes") == ["yes"]
 
 
-def test_hashes_and_underlines_rank_alike() -> None:
-    """`=` ranks with `#`, `-` with `##`, and `*` above both as in the Python documentation."""
+def test_levels() -> None:
+    """`=` has the level of `#`, `-` that of `##`, and `*` is above both, as in the Python documentation."""
     levels = [level for level, _ in outline("A\n***\n\nB\n===\n\n# C\n\nD\n---\n\n## E\n\n### F")]
     assert levels == [levels[0], *[levels[0] + 1] * 2, *[levels[0] + 2] * 2, levels[0] + 3]
 
 
-def test_a_rule_below_a_heading() -> None:
-    """A line below a heading is a rule, not a second mark of the same heading."""
+def test_rule_below_a_heading() -> None:
+    """A line below a heading is a rule."""
     assert titles("# Title\n-----\n") == ["Title"]
 
 
-def test_places() -> None:
+def test_offsets() -> None:
     """A heading starts with its overline, and its body with the first character below it."""
     text = "intro\n\n===\nTop\n===\n\n## Sub\n\n body"
     top, sub = headings(text)
@@ -94,14 +96,14 @@ def test_places() -> None:
 
 
 def test_top() -> None:
-    """Headings that follow each other directly share the top of the run; with text between they do not."""
+    """Headings directly below each other share `top`; with text between them they do not."""
     text = "# A\n\n## B\n# C\nbody\n# D"
     assert [text[heading.top :][:3] for heading in headings(text)] == ["# A", "# A", "# A", "# D"]
 
 
 @given(st.text("#=-* \n\rab`", max_size=60))
 def test_order(text: str) -> None:
-    """Headings come in order, do not overlap, and lie within the text with their titles."""
+    """Headings are in order, do not overlap, and contain their titles."""
     last = 0
     for heading in headings(text):
         assert last <= heading.start < heading.body <= len(text)
@@ -114,12 +116,12 @@ def test_order(text: str) -> None:
     "text",
     ["# " + " " * 10**6, "=" * 10**6, "#" * 10**6, "\n#" * 10**6, "a\n---" + " " * 10**6 + "x", "`" * 10**6],
 )
-def test_no_text_is_slow(text: str) -> None:
-    """A megabyte of what almost is a heading is read once and has none."""
+def test_linear_time(text: str) -> None:
+    """A megabyte of lines that are almost headings takes little time."""
     assert titles(text) == []
 
 
 def test_skip_white() -> None:
-    """White space ends at the first other character or with the text."""
+    """White space ends at the next other character or at the end of the text."""
     assert skip_white("a \n b", 1) == 4
     assert skip_white("a  ", 1) == 3

@@ -1,3 +1,5 @@
+"""Parsing documents in a child process (kinds.document.reading.parse)."""
+
 from __future__ import annotations
 
 import json
@@ -39,7 +41,7 @@ def answer(body, **header):
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    """Every test proves that no process, zombie or open file stays behind."""
+    """No process, zombie or open file is left after any test."""
     before = children(), open_files()
     yield
     assert children() <= before[0]
@@ -58,8 +60,8 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def play(patch: pytest.MonkeyPatch, code: str) -> None:
-    """Let this code stand in for the program that reads documents."""
+def use_child(patch: pytest.MonkeyPatch, code: str) -> None:
+    """Runs this code in place of the parser process."""
     patch.setattr(room, "CHILD", (sys.executable, "-c", code))
 
 
@@ -75,7 +77,7 @@ def play(patch: pytest.MonkeyPatch, code: str) -> None:
     ],
 )
 def test_documents(data: bytes, document: ParsedDocument) -> None:
-    """PDF, HTML, Markdown and plain text are read, their type found by content."""
+    """PDF, HTML, Markdown and plain text are read. Their type is detected by content."""
     assert parse(data, limits=LIMITS) == document
 
 
@@ -95,7 +97,7 @@ def test_documents(data: bytes, document: ParsedDocument) -> None:
     ],
 )
 def test_failures(data: bytes, error: type[errors.InvalidDocument]) -> None:
-    """Each way in which a document can be unreadable has its own error."""
+    """Each kind of unreadable document has its own error."""
     with pytest.raises(error) as caught:
         parse(data, limits=LIMITS)
     assert caught.type is error
@@ -104,7 +106,7 @@ def test_failures(data: bytes, error: type[errors.InvalidDocument]) -> None:
 
 @pytest.mark.parametrize("data", [b"12345678", b"<p>1234</p>", pdfs.write(pdfs.document(pdfs.show("12345678")))])
 def test_sizes(data: bytes) -> None:
-    """Bytes and characters up to the limits are read, and one more is too large, whatever the type."""
+    """Bytes and characters up to the limits are read, and one more is refused."""
     characters = len(parse(data, limits=LIMITS).text)
     exact = replace(LIMITS, max_bytes=len(data), max_characters=characters)
     assert len(parse(data, limits=exact).text) == characters
@@ -116,15 +118,15 @@ def test_sizes(data: bytes) -> None:
             parse(data, limits=short)
 
 
-def test_large_documents_pass_the_pipes() -> None:
-    """A page and a text of megabytes, far more than a pipe holds, go in and come out."""
+def test_large_documents() -> None:
+    """Documents and texts larger than a pipe's buffer are read."""
     text = "palabra 中文 " * 200_000
     document = parse(f"<html><p>{text}".encode(), limits=replace(LIMITS, max_characters=3_000_000))
     assert document.text == text.strip()
 
 
 def test_slow_document() -> None:
-    """A page whose nesting costs minutes is given up when its time is over."""
+    """A page that takes minutes to parse times out."""
     started = time.monotonic()
     with pytest.raises(errors.ParseTimeout, match="within 1 seconds"):
         parse(b"<html>" + b"<div>" * 200_000 + b"x", limits=replace(LIMITS, timeout_seconds=1))
@@ -132,7 +134,7 @@ def test_slow_document() -> None:
 
 
 def test_greedy_document() -> None:
-    """A PDF of a kilobyte whose content unpacks to tens of megabytes is stopped by the ceiling on memory."""
+    """A small PDF that unpacks to tens of megabytes exceeds the memory limit."""
     content = zlib.compress(zlib.compress(b"q " * 30_000_000, 1), 9)
     bomb = pdfs.stream(content, entries=b"/Filter [/FlateDecode /FlateDecode] ")
     data = pdfs.write(TWO_PAGES | {7: bomb})
@@ -142,7 +144,7 @@ def test_greedy_document() -> None:
 
 
 def test_recursive_document() -> None:
-    """A PDF form that draws itself twice, which has no end, ends in time or memory."""
+    """A PDF form that draws itself exceeds the time or memory limit."""
     form = b"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X 30 0 R >> >> "
     objects = pdfs.document(b"/X Do") | {30: pdfs.stream(b"/X Do /X Do", entries=form)}
     objects[4] = objects[4].replace(b"/Font", b"/XObject << /X 30 0 R >> /Font")
@@ -150,8 +152,8 @@ def test_recursive_document() -> None:
         parse(pdfs.write(objects), limits=replace(LIMITS, timeout_seconds=2, memory_mb=256))
 
 
-def test_one_failure_does_not_touch_another() -> None:
-    """While a hostile page is stopped, others beside it are read."""
+def test_concurrent_documents() -> None:
+    """While one document times out, others are read."""
     hostile = b"<html>" + b"<div>" * 200_000 + b"x"
 
     def outcome(data: bytes) -> str:
@@ -165,8 +167,8 @@ def test_one_failure_does_not_touch_another() -> None:
 
 
 def test_sleeping_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that stops reading its input and never answers is killed, with all that it started."""
-    play(
+    """A child that reads and writes nothing is killed, with its own children."""
+    use_child(
         monkeypatch,
         "import os, subprocess, time; os.read(0, 8192); subprocess.Popen(['sleep', '60']); time.sleep(60)",
     )
@@ -176,17 +178,17 @@ def test_sleeping_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - started < 10
 
 
-def test_closed_output_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that closes its output and lives on is killed when its time is over."""
-    play(monkeypatch, "import os, time; os.close(1); time.sleep(60)")
+def test_closed_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that closes its output and continues is killed."""
+    use_child(monkeypatch, "import os, time; os.close(1); time.sleep(60)")
     with pytest.raises(errors.ParseTimeout):
         parse(PAGE, limits=replace(LIMITS, timeout_seconds=0.5))
 
 
 def test_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a child leaves running is killed even if the child itself answers and ends well."""
+    """Processes that a child leaves running are killed, even if the child succeeds."""
     code = "import subprocess as s; p = s.Popen(['sleep', '60'], stdin=0, stdout=s.DEVNULL); answer(b'%d' % p.pid)"
-    play(monkeypatch, READ_ALL + ANSWER + code.replace("stdin=0", "stdin=s.DEVNULL"))
+    use_child(monkeypatch, READ_ALL + ANSWER + code.replace("stdin=0", "stdin=s.DEVNULL"))
     pid = int(parse(PAGE, limits=LIMITS).text)
     deadline = time.monotonic() + 5
     while is_running(pid):
@@ -202,25 +204,25 @@ def is_running(pid: int) -> bool:
 
 
 def test_flooding_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that talks without end is cut off at the most that a document may say."""
-    play(monkeypatch, "import os\nwhile True: os.write(1, b'x' * 65536)")
+    """A child that writes without end is stopped at the limit of the output."""
+    use_child(monkeypatch, "import os\nwhile True: os.write(1, b'x' * 65536)")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(errors.TooComplex):
         parse(PAGE, limits=replace(LIMITS, max_characters=1000))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KB
 
 
-def test_answer_before_the_question_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer counts even if the child did not read all of its input, and closed it."""
+def test_unread_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result is accepted even if the child did not read all of its input."""
     early = "import sys, os, json, time\nos.close(0); time.sleep(0.2)\n"
-    play(monkeypatch, early + ANSWER + "answer(b'early', pages=7)")
+    use_child(monkeypatch, early + ANSWER + "answer(b'early', pages=7)")
     assert parse(PAGE + b"x" * 5_000_000, limits=LIMITS).pages == 7
 
 
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGSEGV", "SIGABRT", "SIGXCPU"])
 def test_killed_child(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
-    """A child ended by a signal, by the kernel or by its own fault, means a document too complex."""
-    play(
+    """A child that was killed by a signal raises TooComplex."""
+    use_child(
         monkeypatch,
         READ_ALL + f"import resource, signal; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
         f"os.kill(os.getpid(), signal.{number})",
@@ -229,9 +231,9 @@ def test_killed_child(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
         parse(PAGE, limits=LIMITS)
 
 
-def test_broken_parser_is_no_fault_of_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that cannot start, as when a library is missing, is an internal error and may be retried."""
-    play(monkeypatch, "raise SystemExit(3)")
+def test_broken_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that cannot start raises an internal error, which is retried."""
+    use_child(monkeypatch, "raise SystemExit(3)")
     with pytest.raises(errors.RecadoError, match="exit status 3") as caught:
         parse(PAGE, limits=LIMITS)
     assert not isinstance(caught.value, errors.JobFailure)
@@ -253,15 +255,15 @@ def test_broken_parser_is_no_fault_of_the_document(monkeypatch: pytest.MonkeyPat
         b'{"ok": false, "error": ["NoText"], "message": ""}\n',
     ],
 )
-def test_answers_out_of_form(monkeypatch: pytest.MonkeyPatch, output: bytes) -> None:
-    """An answer that is not one fails the document and nothing else."""
-    play(monkeypatch, READ_ALL + f"os.write(1, {output!r})")
+def test_malformed_output(monkeypatch: pytest.MonkeyPatch, output: bytes) -> None:
+    """Malformed output fails the document."""
+    use_child(monkeypatch, READ_ALL + f"os.write(1, {output!r})")
     with pytest.raises(errors.TooComplex):
         parse(PAGE, limits=LIMITS)
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child sees no credentials and no settings: only where programs, modules and libraries are."""
+    """The child's environment has only paths of programs, modules and libraries."""
     for name in (
         "AWS_ACCESS_KEY_ID",
         "AWS_SECRET_ACCESS_KEY",
@@ -271,7 +273,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/var/lang/lib")
-    play(monkeypatch, READ_ALL + ANSWER + "answer(json.dumps(dict(os.environ)).encode())")
+    use_child(monkeypatch, READ_ALL + ANSWER + "answer(json.dumps(dict(os.environ)).encode())")
     seen = json.loads(parse(PAGE, limits=LIMITS).text)
     assert set(seen) - {"LC_CTYPE"} == {"PATH", "LD_LIBRARY_PATH", "LANG", "PYTHONPATH"}
     assert seen["LD_LIBRARY_PATH"] == "/var/lang/lib"
@@ -279,15 +281,17 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child has a session of its own, away from the working directory."""
-    play(monkeypatch, READ_ALL + ANSWER + "answer(json.dumps([os.getsid(0), os.getpid(), os.getcwd()]).encode())")
+    """The child has its own session and another working directory."""
+    use_child(
+        monkeypatch, READ_ALL + ANSWER + "answer(json.dumps([os.getsid(0), os.getpid(), os.getcwd()]).encode())"
+    )
     session, pid, directory = json.loads(parse(PAGE, limits=LIMITS).text)
     assert session == pid != os.getsid(0)
     assert directory == "/"
 
 
-def test_modules_come_from_the_parents_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From another directory, with no PYTHONPATH and a relative entry in the path, the child finds its modules."""
+def test_module_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child finds its modules without PYTHONPATH and with relative entries in the path."""
     for name in ("core", "kinds"):
         (tmp_path / name).symlink_to(LAMBDAS / name)
     monkeypatch.chdir(tmp_path)
@@ -297,8 +301,8 @@ def test_modules_come_from_the_parents_path(tmp_path: Path, monkeypatch: pytest.
     assert parse(PAGE, limits=LIMITS).text == "page"
 
 
-def test_in_a_bare_process() -> None:
-    """Where modules come from a path set up at run time alone, as in Lambda, the child finds them too."""
+def test_module_path_of_lambda() -> None:
+    """The child finds its modules if the path was set at run time, as in Lambda."""
     lambdas = str(LAMBDAS)
     packages = next(entry for entry in sys.path if entry.endswith("site-packages"))
     code = (
@@ -312,7 +316,7 @@ def test_in_a_bare_process() -> None:
 
 
 def mutated(data: bytes) -> st.SearchStrategy[bytes]:
-    """`data` with a few of its bytes overwritten, its end kept."""
+    """`data` with some bytes overwritten and its end kept."""
     edits = st.lists(
         st.tuples(st.integers(0, len(data) - 1), st.binary(min_size=1, max_size=6)), min_size=1, max_size=8
     )
@@ -336,7 +340,7 @@ def mutated(data: bytes) -> st.SearchStrategy[bytes]:
     )
 )
 def test_any_bytes(data: bytes) -> None:
-    """Any bytes, and damaged PDFs above all, give a text with something to read, or a failure of the document."""
+    """Any bytes, damaged PDFs included, give a text that is not blank, or an InvalidDocument."""
     try:
         text = parse(data, limits=LIMITS).text
     except errors.InvalidDocument as error:

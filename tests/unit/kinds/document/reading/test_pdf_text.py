@@ -1,3 +1,5 @@
+"""Text of PDF files (kinds.document.reading.pdf_text)."""
+
 from __future__ import annotations
 
 import io
@@ -30,7 +32,7 @@ def read(data: bytes) -> tuple[str, int]:
 
 
 def draw(paint: Callable[[Canvas], object], **options: object) -> bytes:
-    """A file as reportlab writes it."""
+    """A PDF made by reportlab."""
     file = io.BytesIO()
     canvas = Canvas(file, invariant=1, **options)
     paint(canvas)
@@ -40,14 +42,14 @@ def draw(paint: Callable[[Canvas], object], **options: object) -> bytes:
 
 
 def updated() -> bytes:
-    """A whole file with an update after it that replaces a page and adds one."""
+    """A complete file with an update that replaces a page and adds one."""
     first = pdfs.write(TWO_PAGES)
     added = pdfs.document(pdfs.show("new"), pdfs.show("world"), pdfs.show("added"))
     return pdfs.write({number: added[number] for number in (2, 4, 5, 8, 9)}, after=first)
 
 
 def with_attachment() -> bytes:
-    """A PDF with another, whole and uncompressed, inside."""
+    """A PDF with another, uncompressed, inside."""
     objects = pdfs.document(pdfs.show("outer"))
     objects[20] = pdfs.stream(pdfs.write(TWO_PAGES))
     return pdfs.write(objects)
@@ -55,12 +57,12 @@ def with_attachment() -> bytes:
 
 @pytest.mark.parametrize("write", [pdfs.write, pdfs.write_compressed])
 def test_pages(write: Callable[[pdfs.Objects], bytes]) -> None:
-    """Pages are read in order with a blank line between, from files in the old and the new form."""
+    """Pages are read in order with blank lines between them, with both kinds of cross-reference tables."""
     assert read(write(TWO_PAGES)) == HELLO_WORLD
 
 
 def test_scripts() -> None:
-    """Accented Latin, Chinese and Japanese come out as they went in."""
+    """Accented Latin, Chinese and Japanese are read."""
     pdfmetrics.registerFont(TTFont("Vera", "Vera.ttf"))
     pdfmetrics.registerFont(UnicodeCIDFont("STSong-Light"))
     pdfmetrics.registerFont(UnicodeCIDFont("HeiseiMin-W3"))
@@ -75,7 +77,7 @@ def test_scripts() -> None:
 
 
 def test_mapped_characters() -> None:
-    """Emoji and ligatures are read whole, lone surrogates replaced, and what has no shape is dropped."""
+    """Emoji and ligatures are read, lone surrogates replaced, and invisible characters removed."""
     font = (
         b"<< /Type /Font /Subtype /Type0 /BaseFont /X /Encoding /Identity-H "
         b"/DescendantFonts [90 0 R] /ToUnicode 91 0 R >>"
@@ -94,7 +96,7 @@ def test_mapped_characters() -> None:
 
 
 def test_hyphens() -> None:
-    """A word broken at a line's end is joined, unless a capital, a digit or nothing follows its hyphen."""
+    """A word that is hyphenated at the end of a line is joined, unless a capital, a digit or nothing follows."""
     lines = [
         "a hyphen-",
         "ated word, Anglo-",
@@ -108,13 +110,13 @@ def test_hyphens() -> None:
 
 
 def test_text_outside_the_box() -> None:
-    """What lies outside the page's box is text of the page too."""
+    """Text outside the page's box is read."""
     content = b"BT /F1 12 Tf 72 700 Td (inside) Tj 0 5000 Td (outside) Tj ET"
     assert read(pdfs.write(pdfs.document(content)))[0].splitlines() == ["inside", "outside"]
 
 
 def test_form_fields() -> None:
-    """What somebody filled into a form is part of its text."""
+    """The values of form fields are read."""
 
     def paint(canvas: Canvas) -> None:
         canvas.drawString(72, 700, "Name:")
@@ -124,7 +126,7 @@ def test_form_fields() -> None:
 
 
 def test_scan() -> None:
-    """A page without text adds nothing, and is counted."""
+    """A page without text is counted and adds nothing."""
     picture = draw(lambda canvas: canvas.rect(10, 10, 100, 100, fill=1))
     assert read(picture) == ("", 1)
     assert read(pdfs.write(pdfs.document(b"", pdfs.show("hello"), b""))) == ("hello", 3)
@@ -132,7 +134,7 @@ def test_scan() -> None:
 
 @pytest.mark.parametrize("strength", [40, 128])
 def test_encrypted(strength: int) -> None:
-    """A file that needs a password is refused as encrypted; one that only restricts its use is read."""
+    """A file with a password is refused; one with restrictions only is read."""
 
     def paint(canvas: Canvas) -> None:
         canvas.drawString(72, 700, "secret")
@@ -145,7 +147,7 @@ def test_encrypted(strength: int) -> None:
 
 
 def test_unknown_encryption() -> None:
-    """A file locked in a way that nobody knows is refused as encrypted."""
+    """A file with an unknown encryption is refused as encrypted."""
     objects = TWO_PAGES | {40: b"<< /Filter /Unknown /V 4 >>"}
     with pytest.raises(EncryptedDocument):
         read(pdfs.write(objects, trailer=b"/Encrypt 40 0 R /ID [<00> <00>] "))
@@ -160,16 +162,16 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_cut_is_noticed(name: str) -> None:
-    """Cut anywhere before its last visible byte, a file is refused: it never gives part of its text."""
+def test_truncated_files(name: str) -> None:
+    """A file that is cut anywhere is refused."""
     data = WHOLE[name]
     for length in range(len(data.rstrip())):
         with pytest.raises(TruncatedDocument):
             read(data[:length])
 
 
-def test_every_cut_through_an_update_is_noticed() -> None:
-    """Cut within an appended update, a file is refused, unless the cut leaves the whole file before it."""
+def test_truncated_updates() -> None:
+    """A file that is cut within an update is refused, unless the file before it is complete."""
     data, before = updated(), pdfs.write(TWO_PAGES)
     first_object = len(before) + len(b"4 0 obj")
     for length in range(len(data.rstrip())):
@@ -182,15 +184,15 @@ def test_every_cut_through_an_update_is_noticed() -> None:
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
-def test_cuts_through_binary_content(noise: bytes, cut: int) -> None:
-    """Whatever bytes a stream holds, a file cut short of its end is refused."""
+def test_truncated_binary_content(noise: bytes, cut: int) -> None:
+    """A cut file is refused, whatever bytes its streams contain."""
     data = pdfs.write(TWO_PAGES | {30: pdfs.stream(noise)})
     with pytest.raises(TruncatedDocument):
         read(data[: max(len(data) - 2 - cut, 0)])
 
 
 def test_linearized() -> None:
-    """A linearized file shorter than it says is cut off, even where it seems to end; one that has grown is not."""
+    """A linearized file shorter than its length is refused; a longer one is read."""
     for length, whole in ((900, True), (99_999, False)):
         data = pdfs.write({40: b"<< /Linearized 1 /L %d /N 2 >>" % length, **TWO_PAGES})
         assert 900 < len(data) < 99_999
@@ -212,7 +214,7 @@ def test_linearized() -> None:
     ],
 )
 def test_harmless_damage(data: bytes) -> None:
-    """Junk before or after a whole file, or a wrong offset in it, costs no text."""
+    """Bytes before or after a complete file, or a wrong offset, do not prevent reading."""
     assert read(data) == HELLO_WORLD
 
 
@@ -227,14 +229,14 @@ def test_harmless_damage(data: bytes) -> None:
         {2: pdfs.page_tree(4, 2, 6, count=3)},
     ],
 )
-def test_promised_pages(damage: pdfs.Objects) -> None:
-    """A page that is promised and cannot be read, or a tree of pages that contains itself, is not passed over."""
+def test_missing_pages(damage: pdfs.Objects) -> None:
+    """A page that cannot be read, or a cyclic page tree, is an error."""
     with pytest.raises(TruncatedDocument, match=r"Page \d of \d of the PDF cannot be read"):
         read(pdfs.write(TWO_PAGES | damage))
 
 
 def test_deep_page_tree() -> None:
-    """A page three thousand levels down is refused, not looked for until the stack is full."""
+    """A page three thousand levels deep is refused without a stack overflow."""
     tree = {number: pdfs.page_tree(number + 1) for number in range(2, 3000)}
     leaf = {3000: b"<< /Type /Page /MediaBox [0 0 9 9] >>"}
     with pytest.raises(TruncatedDocument):
@@ -242,28 +244,28 @@ def test_deep_page_tree() -> None:
 
 
 @pytest.mark.parametrize("data", [b"%PDF-1.7", b"%PDF-1.7\nstartxref\n0\n%%EOF\n", b"%PDF-1.7\nnonsense"])
-def test_nothing_but_a_header(data: bytes) -> None:
-    """A header without a document behind it is a file cut off or damaged."""
+def test_header_only(data: bytes) -> None:
+    """A header without a document is refused as truncated."""
     with pytest.raises(TruncatedDocument):
         read(data)
 
 
 def test_xfa() -> None:
-    """A form that only one vendor's reader can show is refused, since all it holds is a request to use it."""
+    """A form that only one vendor's reader can show is refused."""
     catalog = b"<< /Type /Catalog /Pages 2 0 R /AcroForm << /XFA (x) /Fields [] >> /NeedsRendering true >>"
     with pytest.raises(UnsupportedType, match="XFA"):
         read(pdfs.write(TWO_PAGES | {1: catalog}))
 
 
 def test_very_many_pages() -> None:
-    """Five thousand pages are read, each of them."""
+    """All of five thousand pages are read."""
     text, pages = read(pdfs.write(pdfs.document(*[pdfs.show(f"p{number}") for number in range(5000)])))
     assert pages == 5000
     assert text.split() == [f"p{number}" for number in range(5000)]
 
 
 def test_too_much_text() -> None:
-    """Reading stops at the page that exceeds the limit: what follows is not looked at."""
+    """Reading stops at the page that exceeds the limit."""
     broken_third = pdfs.write(TWO_PAGES | {2: pdfs.page_tree(4, 6, 99)})
     with pytest.raises(DocumentTooLarge, match="more than 9 characters"):
         pdf_text(broken_third, max_characters=9)

@@ -1,3 +1,5 @@
+"""Detection of media types (kinds.document.reading.sniff)."""
+
 from __future__ import annotations
 
 import gzip
@@ -34,7 +36,7 @@ def docx() -> bytes:
     ],
 )
 def test_pdf(data: bytes) -> None:
-    """A PDF header at the start, or after junk that is no text of its own, makes a PDF, whole or not."""
+    """A PDF header at the start, or after other bytes that are not text, makes a PDF."""
     assert sniff(data) == PDF
 
 
@@ -48,7 +50,7 @@ def test_pdf(data: bytes) -> None:
     ],
 )
 def test_text_about_pdf(data: bytes) -> None:
-    """A text that mentions the header of a PDF is a text, and so is one that quotes a PDF far down."""
+    """A text that contains a PDF header is text."""
     assert sniff(data) == PLAIN
 
 
@@ -67,7 +69,7 @@ def test_text_about_pdf(data: bytes) -> None:
     ],
 )
 def test_html(data: bytes) -> None:
-    """What begins like a page is a page, in any encoding; of a polyglot the first bytes decide."""
+    """A page is detected in any encoding. Of a polyglot, the first bytes decide."""
     assert sniff(data) == HTML
 
 
@@ -81,7 +83,7 @@ def test_html(data: bytes) -> None:
     ],
 )
 def test_markdown(data: bytes) -> None:
-    """A heading or a code fence makes Markdown, also below a logo in HTML."""
+    """A heading or a code fence makes Markdown, also after HTML."""
     assert sniff(data) == MARKDOWN
 
 
@@ -99,13 +101,13 @@ def test_markdown(data: bytes) -> None:
     ],
 )
 def test_plain(data: bytes) -> None:
-    """Everything else that is text is plain text."""
+    """Other text is plain text."""
     assert sniff(data) == PLAIN
 
 
 @pytest.mark.parametrize("data", [b"", b" \n\t\r\n", b"\xef\xbb\xbf", b"\xff\xfe", "\u200b\u3000".encode()])
 def test_empty(data: bytes) -> None:
-    """A document without a visible character is empty, whatever its length."""
+    """A document without a visible character is empty."""
     with pytest.raises(EmptyDocument):
         sniff(data)
 
@@ -126,13 +128,13 @@ def test_empty(data: bytes) -> None:
     ],
 )
 def test_unsupported(data: bytes, advice: str) -> None:
-    """A type that is not read is refused by its content, saying what it is and what to do."""
+    """Other types are refused with their name and what to do."""
     with pytest.raises(UnsupportedType, match=advice):
         sniff(data)
 
 
-def test_cost_is_bounded() -> None:
-    """Rows of comments, backquotes and brackets, which trip naive patterns, are judged in linear time."""
+def test_linear_time() -> None:
+    """Rows of comments, backquotes and brackets take linear time."""
     started = time.perf_counter()
     for piece in (b"<!---->", b"<?x?>", b"<!--", b"#", b"# ", b"startxref 1 ", b"[", b"\n"):
         sniff(piece * 100_000 + b"x")

@@ -1,3 +1,5 @@
+"""Plain text (kinds.document.reading.text)."""
+
 from __future__ import annotations
 
 import codecs
@@ -24,25 +26,25 @@ WORDS = "Año nuevo, 中文, Łódź, 😀👩‍🚀"
     ],
 )
 def test_unicode_encodings(mark: bytes, encoding: str) -> None:
-    """UTF-8 is read with and without a mark, UTF-16 and UTF-32 with one, and the mark is no part of the text."""
+    """UTF-8 is read with and without a byte order mark, UTF-16 and UTF-32 with one. The mark is removed."""
     assert decode(mark + WORDS.encode(encoding)) == WORDS
 
 
 def test_older_encoding() -> None:
-    """Latin-1 is refused with the place of the first bad byte and what to do, not guessed."""
+    """Latin-1 is refused with the position of the first invalid byte."""
     with pytest.raises(UnsupportedType, match=r"not valid UTF-8 \(first at byte 1\).*save it as UTF-8"):
         decode("Año nuevo en Málaga".encode("latin-1"))
 
 
 @pytest.mark.parametrize("data", [b"\x00\x01\x02\xff\xfe" * 9, "ABC".encode("utf-16-le"), b"ab\x00", b"\x01\x02"])
 def test_binary(data: bytes) -> None:
-    """Bytes full of control characters are a binary file, even where they happen to be valid UTF-8."""
+    """Many control characters make a binary file, even if it is valid UTF-8."""
     with pytest.raises(UnsupportedType, match="binary file"):
         decode(data)
 
 
 def test_a_few_controls_are_text() -> None:
-    """One escape sequence in a log does not make it a binary file."""
+    """A few control characters do not make a binary file."""
     line = "an ordinary line of a log, long enough to be one of many, and as dull as they come. " * 2
     assert decode(f"\x1b[1m{line}".encode()) == f"\x1b[1m{line}"
 
@@ -59,30 +61,30 @@ def test_a_few_controls_are_text() -> None:
     ],
 )
 def test_clean(dirty: str, cleaned: str) -> None:
-    """Line ends become line feeds and what nobody sees goes; nothing else is normalised."""
+    """Line ends become line feeds and invisible characters are removed. Nothing is normalized."""
     assert clean(dirty) == cleaned
 
 
 @given(st.text(st.characters(codec=None)))
-def test_clean_text_is_storable_and_stays(text: str) -> None:
+def test_clean_is_idempotent(text: str) -> None:
     """Clean text can be encoded, and cleaning it again changes nothing."""
     once = clean(text)
     assert once.encode().decode() == once == clean(once)
 
 
 @given(st.text())
-def test_clean_keeps_what_is_printable(text: str) -> None:
-    """No printable character is lost or changed by cleaning."""
+def test_clean_keeps_printable_characters(text: str) -> None:
+    """No printable character is removed or changed."""
     assert [char for char in clean(text) if char.isprintable()] == [char for char in text if char.isprintable()]
 
 
 @pytest.mark.parametrize("text", ["", " \n\t\u00a0\u3000", "\u200b\u200d\ufeff", "\ufffd \ufffd", "\ue000\uf8ff"])
 def test_blank(text: str) -> None:
-    """Spaces, invisible, private-use and replacement characters are nothing to read."""
+    """Spaces, invisible, private-use and replacement characters are blank."""
     assert is_blank(text)
 
 
 @pytest.mark.parametrize("text", [".", "😀", "文", "\ufffdx"])
 def test_not_blank(text: str) -> None:
-    """One visible character of any script is something to read."""
+    """One visible character of any script is not blank."""
     assert not is_blank(text)

@@ -1,3 +1,5 @@
+"""POST /search (kinds.document.search)."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +10,7 @@ import pytest
 from core.errors import Throttled
 from kinds.document.dependencies import document_dependencies
 from kinds.document.index import embedding
-from kinds.document.index.embedding import TimeBudget, Vector
+from kinds.document.index.embedding import SecondsLeft, Vector
 from kinds.document.index.vectors import Version
 from kinds.document.search import handler as module
 from tests.unit.examples import document
@@ -18,12 +20,12 @@ Ask = Callable[..., Answer]
 
 
 class North:
-    """Every text points north."""
+    """Every text is embedded as north."""
 
     model, dimensions = "model", 2
     busy = False
 
-    def embed(self, texts: Sequence[str], *, patience: TimeBudget) -> Iterator[Vector]:
+    def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
         if self.busy:
             raise Throttled("The embedding model is busy.")
         yield from ([0.0, 1.0] for _ in texts)
@@ -37,8 +39,8 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> North:
 
 
 @pytest.fixture
-def ask(environment: dict[str, str], jobs_table: str, bucket: str, embedder: North, dynamodb: Any) -> Ask:
-    """Searches among two documents of ana's: `a` lies north, and `b`, of 2026, east."""
+def search(environment: dict[str, str], jobs_table: str, bucket: str, embedder: North, dynamodb: Any) -> Ask:
+    """Searches in two documents of ana's: `a` is north, and `b`, of 2026, is east."""
     for name, vector, metadata in (("a", [0.0, 1.0], {}), ("b", [1.0, 0.0], {"year": "2026"})):
         chunk = {"chunk": 0, "text": f"text of {name}", "start": 0, "end": 9, "heading": "H"}
         document_dependencies.vectors.put(Version("ana", name, "01"), 0, [vector], [chunk])
@@ -51,9 +53,9 @@ def ask(environment: dict[str, str], jobs_table: str, bucket: str, embedder: Nor
     return search
 
 
-def test_hits(ask: Ask) -> None:
-    """The nearest chunks come first, with their document, place and score."""
-    answer = ask({"query": "where?"})
+def test_hits(search: Ask) -> None:
+    """The nearest chunks are first, with document, position and score."""
+    answer = search({"query": "where?"})
     assert answer.status == 200
     first, second = answer.json["hits"]
     assert first == {
@@ -79,9 +81,9 @@ def test_hits(ask: Ask) -> None:
         ({"filter": {}}, ["a", "b"]),
     ],
 )
-def test_narrowing(ask: Ask, narrowed: dict[str, Any], found: list[str]) -> None:
-    """A search can be narrowed by number, document and metadata."""
-    hits = ask({"query": "where?"} | narrowed).json["hits"]
+def test_filter(search: Ask, narrowed: dict[str, Any], found: list[str]) -> None:
+    """A search can be limited by number, document and metadata."""
+    hits = search({"query": "where?"} | narrowed).json["hits"]
     assert [hit["document_id"] for hit in hits] == found
 
 
@@ -100,33 +102,33 @@ def test_narrowing(ask: Ask, narrowed: dict[str, Any], found: list[str]) -> None
         ({"question": "x"}, "query"),
     ],
 )
-def test_what_is_wrong_is_named(ask: Ask, wrong: dict[str, Any], field: str) -> None:
-    """A question that cannot be answered is a 422 that names the field."""
-    assert problem(ask(wrong), 422, "invalid_request")["field"] == field
+def test_invalid_requests(search: Ask, wrong: dict[str, Any], field: str) -> None:
+    """An invalid request is a 422 that names the field."""
+    assert problem(search(wrong), 422, "invalid_request")["field"] == field
 
 
-def test_own_documents_only(ask: Ask) -> None:
-    """Nobody finds what belongs to another owner."""
-    assert ask({"query": "where?"}, owner="ben").json == {"hits": []}
+def test_own_documents_only(search: Ask) -> None:
+    """Documents of other owners are not found."""
+    assert search({"query": "where?"}, owner="ben").json == {"hits": []}
 
 
-def test_scope(ask: Ask) -> None:
+def test_scope(search: Ask) -> None:
     """Searching needs its own scope."""
-    problem(ask({"query": "x"}, scopes="jobs:read jobs:write"), 403, "forbidden")
+    problem(search({"query": "x"}, scopes="jobs:read jobs:write"), 403, "forbidden")
 
 
-def test_busy(ask: Ask, embedder: North) -> None:
-    """A model that is busy is a 503 that says when to come back."""
+def test_busy(search: Ask, embedder: North) -> None:
+    """A throttled model is a 503 with Retry-After."""
     embedder.busy = True
-    answer = ask({"query": "x"})
+    answer = search({"query": "x"})
     problem(answer, 503, "throttled")
     assert answer.headers["retry-after"] == "1"
 
 
-def test_questions_are_not_logged(ask: Ask, embedder: North, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """What somebody asks is in no line of the log, also if it fails."""
+def test_queries_are_not_logged(search: Ask, embedder: North, logged: Callable[[], list[dict[str, Any]]]) -> None:
+    """Queries are never logged."""
     embedder.dimensions = 3
     embedder.embed = lambda *_, **__: (_ for _ in ()).throw(RuntimeError("broken"))  # type: ignore[method-assign]
-    problem(ask({"query": "secret words"}), 500, "internal")
+    problem(search({"query": "secret words"}), 500, "internal")
     assert logged()
     assert "secret" not in str(logged())

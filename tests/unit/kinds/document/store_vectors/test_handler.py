@@ -1,3 +1,5 @@
+"""Checking the vectors of a document (kinds.document.store_vectors)."""
+
 from __future__ import annotations
 
 import json
@@ -24,7 +26,7 @@ def store(environment: dict[str, str], jobs_table: str, bucket: str) -> JobStore
 
 @pytest.fixture
 def subject(store: JobStore) -> Job:
-    """A job of three vectors, which are all there."""
+    """A job with three vectors."""
     job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
     subject = store.apply(job_id, begin(DOCUMENT, stage="embed", lease=EXECUTION))
     put(subject, 0, 2)
@@ -41,37 +43,37 @@ def event(subject: Job, chunks: int = 3, execution: str = EXECUTION) -> dict[str
     return {"job_id": subject.job_id, "chunks": chunks, "execution": execution}
 
 
-def test_as_many_as_chunks(store: JobStore, subject: Job) -> None:
-    """As many vectors as chunks: the document is embedded, and the index has the model's name."""
+def test_success(store: JobStore, subject: Job) -> None:
+    """With as many vectors as chunks, the step is logged with the index."""
     assert handler(event(subject), None) == {"index": "model-2"}
-    told = json.loads(store.events(subject.job_id)[-1].body)
+    told = json.loads(store.log.read(subject.job_id)[-1].body)
     assert (told["event"], told["vectors"], told["index"]) == ("document.embedded", 3, "model-2")
     assert store.get(subject.job_id).stage == "notify"
 
 
 @pytest.mark.parametrize("chunks", [2, 4])
-def test_count(store: JobStore, subject: Job, chunks: int) -> None:
-    """Fewer or more vectors than chunks end the job with that reason, and nothing is logged as done."""
+def test_count_mismatch(store: JobStore, subject: Job, chunks: int) -> None:
+    """With fewer or more vectors, CountMismatch is raised and nothing is logged."""
     with pytest.raises(CountMismatch, match=f"{chunks} chunks, but 3 vectors"):
         handler(event(subject, chunks), None)
-    assert "document.embedded" not in [e.name for e in store.events(subject.job_id)]
+    assert "document.embedded" not in [e.name for e in store.log.read(subject.job_id)]
 
 
-def test_vectors_that_a_newer_version_took(store: JobStore, subject: Job, dynamodb: Any) -> None:
-    """Vectors that are gone because a newer version came first are no loss: the job is superseded."""
+def test_superseded(store: JobStore, subject: Job, dynamodb: Any) -> None:
+    """If a newer version was published, Superseded is raised."""
     newer = document(version="Z" * 26)
     dynamodb.put_item(**document_dependencies.catalog.publish("ana", newer)["Put"])
     with pytest.raises(Superseded):
         handler(event(subject, 4), None)
 
 
-def test_again(store: JobStore, subject: Job) -> None:
-    """The stage done again gives the same answer, and no second event."""
+def test_repeat(store: JobStore, subject: Job) -> None:
+    """Repeating the stage gives the same result, and logs nothing."""
     assert handler(event(subject), None) == handler(event(subject), None)
-    assert [e.name for e in store.events(subject.job_id)].count("document.embedded") == 1
+    assert [e.name for e in store.log.read(subject.job_id)].count("document.embedded") == 1
 
 
 def test_another_execution(subject: Job) -> None:
-    """An execution that does not hold the job stops."""
+    """An execution that does not hold the job gets JobClosed."""
     with pytest.raises(JobClosed):
         handler(event(subject, execution="other"), None)

@@ -1,3 +1,5 @@
+"""Extracting the text of documents (kinds.document.validate_document)."""
+
 from __future__ import annotations
 
 import time
@@ -38,7 +40,7 @@ def event(store: JobStore, blobs: Blobs) -> dict[str, str]:
 
 
 def test_text(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
-    """The document's text goes to S3, and its key, length and type back; the execution holds the job."""
+    """The text is stored in S3, and its key, length and media type are returned."""
     answer = handler(event, None)
     assert answer == {
         "text_key": f"work/{event['job_id']}/text",
@@ -51,21 +53,21 @@ def test_text(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
 
 
 def test_limits(store: JobStore) -> None:
-    """The limits of parsing are those that are configured."""
+    """The limits are the configured ones."""
     assert document_dependencies.limits == Limits(
         max_bytes=1000, max_characters=1000, timeout_seconds=30, memory_mb=1024
     )
 
 
 def test_changed_upload(event: dict[str, str], blobs: Blobs) -> None:
-    """A file that was changed after the job was submitted is not what was submitted."""
+    """A file that was changed after the submission is refused."""
     blobs.put(event["source_key"], b"something else")
     with pytest.raises(SourceNotFound):
         handler(event, None)
 
 
 def test_too_large(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
-    """A file over the limit is told by its bytes, of which no more than the limit are read."""
+    """A file over the limit is refused after reading the limit's bytes."""
     etag = blobs.put("inputs/ana/large", b"x" * 1001)
     large = {"document_id": "d", "bytes": 1, "etag": etag, "source_key": "inputs/ana/large"}
     job_id = store.submit(DOCUMENT, job(at=time.time(), input=large)).job.job_id
@@ -73,8 +75,8 @@ def test_too_large(event: dict[str, str], store: JobStore, blobs: Blobs) -> None
         handler(event | {"job_id": job_id, "source_key": "inputs/ana/large"}, None)
 
 
-def test_over(event: dict[str, str], store: JobStore) -> None:
-    """A job that was canceled, or that another execution holds, is not worked on."""
+def test_ended_job(event: dict[str, str], store: JobStore) -> None:
+    """No work is done for a canceled job or another execution."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "parse", lambda *_, **__: pytest.fail("nothing is parsed"))
         store.apply(event["job_id"], begin(DOCUMENT, stage="validate", lease="other"))

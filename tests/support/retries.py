@@ -1,4 +1,4 @@
-"""Hours of webhooks in a few steps: the waker runs in those minutes only in which it has something to do."""
+"""Hours of webhooks in a few steps: the retry scheduler runs only in the minutes in which it has work."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ READS = ("Query", "GetItem", "BatchGetItem", "ReceiveMessage")
 
 
 def let_pass(cloud: Cloud, seconds: float, *, every: float = MINUTE) -> None:
-    """Let `seconds` pass, with all that happens meanwhile; of the schedules, `retry_scheduler` alone runs.
+    """Advance the clock by `seconds`, with all that happens in them. Of the schedules only `retry_scheduler` runs.
 
-    Its runs are in the minutes that EventBridge would choose. Those that would find nothing are left out, and
-    with `every` all but the first in so many seconds.
+    It runs in the minutes of the EventBridge schedule, but not if it has no work, and at most once in `every`
+    seconds.
     """
-    target = cloud.clock.time + seconds
+    end = cloud.clock.time + seconds
     last = start_of_minute(cloud.clock.time)
     for _ in range(STEPS):
         cloud.settle()
         run = next_run(cloud, after=last, every=every)
         when = min(run, cloud.next_due())
-        if when > target:
-            cloud.clock.advance_to(target)
+        if when > end:
+            cloud.clock.advance_to(end)
             cloud.settle()
             return
         cloud.clock.advance_to(when)
         if run <= cloud.clock.time:
-            with quick_answers(cloud):
+            with fast_empty_queries(cloud):
                 cloud.invoke("retry_scheduler", {})
             last = run
-    raise AssertionError("this goes on for ever")
+    raise AssertionError(f"more than {STEPS} steps")
 
 
 @contextmanager
-def quick_answers(cloud: Cloud) -> Iterator[None]:
-    """Inside, it costs little to ask for a place of the index where nothing stands, as each run does often."""
+def fast_empty_queries(cloud: Cloud) -> Iterator[None]:
+    """In this context queries of empty index partitions are answered without moto. Each run makes many of them."""
 
     known: set[str] = set()
     seen = 0
@@ -58,8 +58,8 @@ def quick_answers(cloud: Cloud) -> Iterator[None]:
         since, count = cloud.calls.log[seen:], len(cloud.calls.log)
         if not seen or any(call.operation not in READS for call in since):
             known, seen = {pk for pk, _ in entries(cloud)}, count
-        nothing = params.get("IndexName") == "gsi2" and params["ExpressionAttributeValues"][":pk"] not in known
-        return {"Items": [], "Count": 0, "ScannedCount": 0} if nothing else None
+        is_empty = params.get("IndexName") == "gsi2" and params["ExpressionAttributeValues"][":pk"] not in known
+        return {"Items": [], "Count": 0, "ScannedCount": 0} if is_empty else None
 
     cloud.calls.shortcuts["dynamodb:Query"] = answer
     try:
@@ -74,13 +74,13 @@ def start_of_minute(when: float) -> float:
 
 
 def next_run(cloud: Cloud, *, after: float, every: float) -> float:
-    """The first minute after `after` in which the waker has something to do."""
+    """The first minute after `after` in which the retry scheduler has work."""
     when = next_poll(cloud)
     return when if when == math.inf else max(after + every, start_of_minute(when + MINUTE - 0.001))
 
 
 def next_poll(cloud: Cloud) -> float:
-    """When the next entry of the index is due, or a dead message can be read."""
+    """When the next index entry is due, or a dead message becomes visible."""
     dead = moto_queue(cloud.queue("Webhooks/DeadLetters").name)
     if dead.messages:
         return cloud.clock.time
@@ -89,14 +89,14 @@ def next_poll(cloud: Cloud) -> float:
 
 
 def next_entry(cloud: Cloud) -> float:
-    waiting = [sk for pk, sk in entries(cloud) if pk.startswith(("DUE#", "CIRCUIT"))]
-    return datetime.fromisoformat(min(waiting)).timestamp() if waiting else math.inf
+    due = [sk for pk, sk in entries(cloud) if pk.startswith(("DUE#", "CIRCUIT"))]
+    return datetime.fromisoformat(min(due)).timestamp() if due else math.inf
 
 
 def entries(cloud: Cloud) -> Iterator[tuple[str, str]]:
-    """What stands in the index of what waits; read past the API and its costs."""
+    """The keys of all entries of gsi2, read directly from moto, which is faster than its API."""
     table = dynamodb_backends[ACCOUNT][REGION].tables[cloud.table("Deliveries").name]
-    for rows in list(table.items.values()):  # the waker's threads write meanwhile
+    for rows in list(table.items.values()):  # threads of the retry scheduler can write at the same time
         for item in list(rows.values()):
             if "gsi2pk" in item.attrs:
                 yield item.attrs["gsi2pk"].value, item.attrs["gsi2sk"].value

@@ -1,4 +1,4 @@
-"""Deliveries and a queue for tests that need one."""
+"""Sample deliveries and attempts, and a fake queue."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from core import ids
+from core.webhooks.deliveries.model import Attempt, Delivery, draft
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.store import Attempt, Delivery, draft
 from tests.unit.examples import DAY, NOW
 
 ENDPOINT = "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"
 
 
 def delivery(**facts: Any) -> Delivery:
-    """A delivery to an endpoint, just drafted at NOW, to be kept for 30 days."""
+    """A new delivery to an endpoint, drafted at NOW and kept for 30 days."""
     defaults: dict[str, Any] = {
         "event_id": ids.new("evt"),
         "event": "document.indexed",
@@ -34,7 +34,7 @@ def delivery(**facts: Any) -> Delivery:
 
 
 def attempt(number: int, **facts: Any) -> Attempt:
-    """One that was answered with 204."""
+    """An attempt with the response 204."""
     defaults: dict[str, Any] = {
         "at": "2026-11-30T10:00:00.000Z",
         "trigger": "automatic",
@@ -53,7 +53,7 @@ def failure(number: int, **facts: Any) -> Attempt:
 
 
 class FakeSqs:
-    """Takes messages as SQS does, but for those whose place (from 0) in all that it gets is refused."""
+    """Accepts messages like SQS. `refused` are the numbers (from 0) of messages that it refuses."""
 
     def __init__(self, refused: set[int] | None = None) -> None:
         self._refused = refused or set()

@@ -1,4 +1,4 @@
-"""A client that stands between a store and its table, and does in the middle of a write what a test plans."""
+"""A DynamoDB client that injects faults into transactions, as planned by a test."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from botocore.exceptions import ClientError
 from tests.unit.core.jobs.memory_table import canceled
 
 Write = Callable[[], Any]
-Meddling = Callable[[Write], Any]
-"""Gets the write that is about to happen, and carries it out or not."""
+Fault = Callable[[Write], Any]
+"""Receives the write of a transaction, and carries it out or not."""
 
 
 class Crash(BaseException):
-    """The process is gone in the middle of a call."""
+    """The process is killed during a call."""
 
 
-class Meddler:
-    """Passes everything on; each transaction meets the next planned meddling. `requests` keeps them all."""
+class FaultyClient:
+    """Passes all calls on. Each transaction meets the next fault in `plan`. `requests`: all transactions."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self.plan: deque[Meddling] = deque()
+        self.plan: deque[Fault] = deque()
         self.requests: list[list[dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -40,17 +40,17 @@ class Meddler:
 
 
 def conflict(write: Write) -> Any:
-    """Another transaction is under way at the same items: nothing is written."""
+    """Another transaction on the same items is in progress: nothing is written."""
     raise canceled("TransactionConflict", "None")
 
 
 def check_failed(write: Write) -> Any:
-    """DynamoDB judged by a state that the next read does not show any more: nothing is written."""
+    """A condition fails although the next read shows nothing of it: nothing is written."""
     raise canceled("ConditionalCheckFailed", "None")
 
 
 def in_progress(write: Write) -> Any:
-    """The write succeeds, but the SDK, which lost the answer and asked again, was told that it is under way."""
+    """The write succeeds, but its response is lost, and the SDK's second attempt fails."""
     write()
     raise ClientError({"Error": {"Code": "TransactionInProgressException"}}, "TransactWriteItems")
 
@@ -64,11 +64,11 @@ def crash_after(write: Write) -> Any:
     raise Crash
 
 
-def meanwhile(rival: Callable[[], Any]) -> Meddling:
-    """Somebody else does something just before the write."""
+def before_write(concurrent: Callable[[], Any]) -> Fault:
+    """Another writer does something just before the write."""
 
-    def meddle(write: Write) -> Any:
-        rival()
+    def fault(write: Write) -> Any:
+        concurrent()
         return write()
 
-    return meddle
+    return fault

@@ -1,0 +1,180 @@
+"""The keys of the jobs table, for every store that uses it.
+
+    item                          pk                      sk
+    event of a job                JOB#{job_id}            EVENT#{sequence in 6 digits}
+    offset of a job's subscribers JOB#{job_id}            LIVE
+    subscription to a job         JOB#{job_id}            LIVE#{connection_id}
+    job                           JOB#{job_id}            META
+    progress of a job             JOB#{job_id}            PROGRESS
+    last webhook of a job         JOB#{job_id}            WEBHOOK
+    document                      OWNER#{owner}           DOC#{document_id}
+    durations of a kind of job    OWNER#{owner}           DURATIONS#{kind}
+    webhook endpoint              OWNER#{owner}           ENDPOINT#{endpoint_id}
+    event of an owner             OWNER#{owner}           EVENT#{event_id}
+    follower of a kind            OWNER#{owner}           FOLLOW#{kind}#{connection_id}
+    idempotency key               IDEM#{owner}#{sha256}   IDEM
+    WebSocket connection          LIVE#{connection_id}    CONNECTION
+    WebSocket ticket              TICKET#{sha256}         TICKET
+
+    index    item                     pk                      sk
+    gsi1     job                      OWNER#{owner}           {job_id}
+    gsi1     subscription to a job    LIVE#{connection_id}    JOB#{job_id}
+    gsi1     follower of a kind       LIVE#{connection_id}    FOLLOW#{kind}
+    gsi2     open job                 ACTIVE#{shard}          {deadline}
+    gsi2     WebSocket connection     LIVE                    {connected_at}
+
+- META, PROGRESS and WEBHOOK sort after EVENT# and LIVE, so one query with sk >= META reads a job, its progress and
+  its webhook, and none of its events.
+- A sequence has leading zeros, and job ids and event ids are ULIDs, so events and jobs sort by time.
+- Both indexes are sparse. gsi1 lists an owner's jobs, and the items to delete with a connection. gsi2 lists open
+  jobs and connections: a job that ends loses its gsi2 key.
+- Clients choose idempotency keys and receive tickets, so only the SHA-256 of either is stored.
+- `expires_at` (epoch seconds) is the TTL attribute. DynamoDB deletes an expired item up to some days later, so
+  stores ignore expired items:
+  https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/TTL.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+Key = dict[str, str]
+
+MAX_SEQUENCE = 999_999
+"""The highest sequence of six digits. Events after it would not sort by sequence."""
+ACTIVE_SHARDS = 8
+"""An index partition takes 1,000 writes a second, so open jobs are spread over several."""
+EVENT_PREFIX, END_OF_EVENTS = "EVENT#", "EVENT#~"
+DOCUMENT_PREFIX, ENDPOINT_PREFIX = "DOC#", "ENDPOINT#"
+META = "META"
+SUBSCRIBERS = "LIVE"
+"""The sk of the offset, and the prefix of subscriptions: one query reads both."""
+LIVE_CONNECTIONS = "LIVE"
+"""The gsi2pk of connections."""
+_JOB, _CONNECTION = "JOB#", "LIVE#"
+
+
+# ── jobs ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def job_pk(job_id: str) -> str:
+    return f"{_JOB}{job_id}"
+
+
+def job_id_of(pk: str) -> str:
+    """The job id in a pk that `job_pk` returned."""
+    return pk.removeprefix(_JOB)
+
+
+def job_key(job_id: str) -> Key:
+    return {"pk": job_pk(job_id), "sk": META}
+
+
+def job_gsi1(owner: str, job_id: str) -> Key:
+    return {"gsi1pk": owner_pk(owner), "gsi1sk": job_id}
+
+
+def open_job_gsi2(job_id: str, deadline: str) -> Key:
+    shard = int(_sha256(job_id), 16) % ACTIVE_SHARDS
+    return {"gsi2pk": open_jobs_gsi2pk(shard), "gsi2sk": deadline}
+
+
+def open_jobs_gsi2pk(shard: int) -> str:
+    return f"ACTIVE#{shard}"
+
+
+def event_sk(sequence: int) -> str:
+    return f"{EVENT_PREFIX}{sequence:06d}"
+
+
+def event_key(job_id: str, sequence: int) -> Key:
+    return {"pk": job_pk(job_id), "sk": event_sk(sequence)}
+
+
+def progress_key(job_id: str) -> Key:
+    return {"pk": job_pk(job_id), "sk": "PROGRESS"}
+
+
+def webhook_key(job_id: str) -> Key:
+    return {"pk": job_pk(job_id), "sk": "WEBHOOK"}
+
+
+# ── owners ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def owner_pk(owner: str) -> str:
+    """The pk of an owner's items in the table, and of an owner's jobs in gsi1."""
+    return f"OWNER#{owner}"
+
+
+def document_key(owner: str, document_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{DOCUMENT_PREFIX}{document_id}"}
+
+
+def durations_key(owner: str, kind: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"DURATIONS#{kind}"}
+
+
+def endpoint_key(owner: str, endpoint_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{ENDPOINT_PREFIX}{endpoint_id}"}
+
+
+def owner_event_key(owner: str, event_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{EVENT_PREFIX}{event_id}"}
+
+
+def idempotency_key(owner: str, key: str) -> Key:
+    return {"pk": f"IDEM#{owner}#{_sha256(key)}", "sk": "IDEM"}
+
+
+# ── WebSockets ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ticket_key(ticket: str) -> Key:
+    return {"pk": f"TICKET#{_sha256(ticket)}", "sk": "TICKET"}
+
+
+def connection_pk(connection_id: str) -> str:
+    """The pk of a connection in the table, and of its subscriptions in gsi1."""
+    return f"{_CONNECTION}{connection_id}"
+
+
+def connection_id_of(key: str) -> str:
+    """The connection id in the pk of a connection, or in the sk of a subscription."""
+    return key.removeprefix(_CONNECTION)
+
+
+def connection_key(connection_id: str) -> Key:
+    return {"pk": connection_pk(connection_id), "sk": "CONNECTION"}
+
+
+def connection_gsi2(connected_at: str) -> Key:
+    return {"gsi2pk": LIVE_CONNECTIONS, "gsi2sk": connected_at}
+
+
+def subscribers_key(job_id: str) -> Key:
+    return {"pk": job_pk(job_id), "sk": SUBSCRIBERS}
+
+
+def subscription_key(job_id: str, connection_id: str) -> Key:
+    return {"pk": job_pk(job_id), "sk": f"{SUBSCRIBERS}#{connection_id}"}
+
+
+def subscription_gsi1(connection_id: str, job_id: str) -> Key:
+    return {"gsi1pk": connection_pk(connection_id), "gsi1sk": job_pk(job_id)}
+
+
+def follower_prefix(kind: str) -> str:
+    return f"FOLLOW#{kind}#"
+
+
+def follower_key(owner: str, kind: str, connection_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{follower_prefix(kind)}{connection_id}"}
+
+
+def follower_gsi1(connection_id: str, kind: str) -> Key:
+    return {"gsi1pk": connection_pk(connection_id), "gsi1sk": f"FOLLOW#{kind}"}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
