@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 from core.jobs import JobStore
-from core.jobs.polling_interval import LEAST_SAMPLES
+from core.jobs.polling_interval import MIN_SAMPLES
 from local import deploy, engine, toolchain
 from local.api import Api
 from local.commands import api_url
@@ -90,7 +90,7 @@ def store(table: Any) -> JobStore:
 def know_jobs_as_short(client: Recado, store: JobStore) -> None:
     """From now on Retry-After is a few seconds for this owner's jobs, not thirty: it has had some."""
     job = client.wait(client.submit(text="Warming up."), timeout=60)
-    for _ in range(LEAST_SAMPLES):
+    for _ in range(MIN_SAMPLES):
         store.durations.record(store.get(job.job_id))
 
 

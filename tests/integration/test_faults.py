@@ -182,7 +182,7 @@ class TestTheModel:
         service.assert_over(job_id, "completed")
         assert service.steps(job_id) == GOOD
         paid = Counter(service.paid_texts())
-        assert [count for said, count in paid.items() if "number 0" in said or "number 2" in said] == [1, 1]
+        assert [count for text, count in paid.items() if "number 0" in text or "number 2" in text] == [1, 1]
 
     def test_permanent_outage(self, service: Service) -> None:
         """After five receives the job fails as throttled within the hour, and its other batches are deleted."""

@@ -35,8 +35,8 @@ def write(letter: Letter) -> Response[Letter]:
     return json_response(letter.model_dump(), status=201, headers={"Location": root_url(router)})
 
 
-@router.get("/trouble")
-def trouble() -> dict[str, str]:
+@router.get("/failure")
+def failure() -> dict[str, str]:
     raise raised.pop()
 
 
@@ -48,18 +48,18 @@ def whoami() -> dict[str, str]:
 APP = resolver("", router)
 
 
-def ask(method: str, path: str, body: Any = None, **options: Any) -> Answer:
+def request(method: str, path: str, body: Any = None, **options: Any) -> Answer:
     return call(APP.resolve, method, path, body, **options)
 
 
 def failing(error: Exception) -> Answer:
     raised.append(error)
-    return ask("GET", "/trouble")
+    return request("GET", "/failure")
 
 
 def test_json_response() -> None:
     """A response is JSON of the route's model, and is not cached."""
-    made = ask("POST", "/letters", {"to": "año 👩‍🚀"})
+    made = request("POST", "/letters", {"to": "año 👩‍🚀"})
     assert (made.status, made.json) == (201, {"to": "año 👩‍🚀", "pages": 1, "lines": []})
     assert made.headers["content-type"] == "application/json"
     assert made.headers["cache-control"] == "no-store"
@@ -195,13 +195,13 @@ def test_retryable(error: type[errors.Retryable]) -> None:
 )
 def test_invalid_bodies(body: Any, field: str) -> None:
     """The error for an invalid body names what is wrong, and is never a 5xx."""
-    assert problem(ask("POST", "/letters", body), 422, "invalid_request")["field"] == field
+    assert problem(request("POST", "/letters", body), 422, "invalid_request")["field"] == field
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
 def test_any_body(body: str) -> None:
     """No text as a body causes a 5xx."""
-    assert ask("POST", "/letters", body).status in (201, 422)
+    assert request("POST", "/letters", body).status in (201, 422)
 
 
 json_values = st.recursive(
@@ -220,20 +220,23 @@ json_values = st.recursive(
 @given(json_values)
 def test_any_json(value: Any) -> None:
     """No JSON value as a body causes a 5xx."""
-    assert ask("POST", "/letters", value if not isinstance(value, str) else json.dumps(value)).status in (201, 422)
+    assert request("POST", "/letters", value if not isinstance(value, str) else json.dumps(value)).status in (
+        201,
+        422,
+    )
 
 
 def test_deep_nesting() -> None:
     """A body that is just not too deep for Python is refused as any other."""
     for depth in (100, 500, 900, 990):
         body = '{"to": "x", "lines": ' + "[" * depth + "]" * depth + "}"
-        assert problem(ask("POST", "/letters", body), 422, "invalid_request")["field"]
+        assert problem(request("POST", "/letters", body), 422, "invalid_request")["field"]
 
 
 @pytest.mark.parametrize("text", ["my secret text", "\ud800"])
 def test_values_are_not_repeated(text: str) -> None:
     """The error names the field and does not contain its value."""
-    refused = ask("POST", "/letters", {"to": "x", "pages": text})
+    refused = request("POST", "/letters", {"to": "x", "pages": text})
     assert problem(refused, 422, "invalid_request")["field"] == "pages"
     assert "secret" not in refused.body
 
@@ -241,7 +244,7 @@ def test_values_are_not_repeated(text: str) -> None:
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "x"])
 def test_other_media_types(media_type: str) -> None:
     """A body that is not JSON, as curl's default, is a 415 that says what to send."""
-    refused = ask("POST", "/letters", {"to": "x"}, headers={"Content-Type": media_type})
+    refused = request("POST", "/letters", {"to": "x"}, headers={"Content-Type": media_type})
     document = problem(refused, 415, "unsupported_media_type")
     assert "Content-Type: application/json" in document["detail"]
 
@@ -251,14 +254,14 @@ def test_other_media_types(media_type: str) -> None:
 )
 def test_json_media_types(media_type: str) -> None:
     """JSON is accepted with parameters, and without a Content-Type."""
-    assert ask("POST", "/letters", {"to": "x"}, headers={"content-type": media_type}).status == 201
-    assert ask("POST", "/letters", {"to": "x"}).status == 201
+    assert request("POST", "/letters", {"to": "x"}, headers={"content-type": media_type}).status == 201
+    assert request("POST", "/letters", {"to": "x"}).status == 201
 
 
 def test_no_route() -> None:
     """An unknown path or method is a problem document."""
-    problem(ask("GET", "/nothing"), 404, "not_found")
-    problem(ask("DELETE", "/letters"), 404, "not_found")
+    problem(request("GET", "/nothing"), 404, "not_found")
+    problem(request("DELETE", "/letters"), 404, "not_found")
 
 
 # ── errors of ours ───────────────────────────────────────────────────────────────────────────────────────────
@@ -288,7 +291,7 @@ def test_internal_error(error: Exception, logged: Callable[[], list[dict[str, An
 def test_request_after_an_error() -> None:
     """After an error the function handles the next request."""
     failing(ValueError("x"))
-    assert ask("POST", "/letters", {"to": "x"}).status == 201
+    assert request("POST", "/letters", {"to": "x"}).status == 201
 
 
 # ── who and where ────────────────────────────────────────────────────────────────────────────────────────────
@@ -296,15 +299,15 @@ def test_request_after_an_error() -> None:
 
 @pytest.mark.parametrize("scopes", ["", "search", "jobs:write search", "jobs:reader", "jobs:read,search"])
 def test_missing_scope(scopes: str) -> None:
-    """A key without the scope is refused, and the message says whom to ask."""
-    document = problem(ask("GET", "/whoami", scopes=scopes), 403, "forbidden")
+    """A key without the scope is refused, and the message says whom to request."""
+    document = problem(request("GET", "/whoami", scopes=scopes), 403, "forbidden")
     assert "jobs:read" in document["detail"]
 
 
 def test_caller() -> None:
     """The owner is the authorizer's; without an authorizer every request is refused."""
-    assert ask("GET", "/whoami", owner="ben").json["owner"] == "ben"
-    problem(ask("GET", "/whoami", owner=None), 403, "forbidden")
+    assert request("GET", "/whoami", owner="ben").json["owner"] == "ben"
+    problem(request("GET", "/whoami", owner=None), 403, "forbidden")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +320,7 @@ def test_caller() -> None:
 )
 def test_root_url(headers: dict[str, str], root: str) -> None:
     """The root is the caller's scheme and host, with the stage."""
-    assert ask("GET", "/whoami", headers=headers).json["root"] == root
+    assert request("GET", "/whoami", headers=headers).json["root"] == root
 
 
 def test_root_without_host() -> None:
@@ -337,11 +340,11 @@ def test_root_without_host() -> None:
 
 def test_no_origins() -> None:
     """Without configured origins, pages of other origins are not allowed."""
-    headers = ask("POST", "/letters", {"to": "x"}, headers={"Origin": "https://evil.example.com"}).headers
+    headers = request("POST", "/letters", {"to": "x"}, headers={"Origin": "https://evil.example.com"}).headers
     assert not [name for name in headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize("path", ["/whoami", "/nothing", "/trouble"])
+@pytest.mark.parametrize("path", ["/whoami", "/nothing", "/failure"])
 @pytest.mark.parametrize(
     ("origin", "allowed"),
     [("https://a.example.com", True), ("https://b.example.com", True), ("https://evil.example.com", False)],

@@ -37,7 +37,7 @@ class Bench:
         self.table, self.blobs, self.clock = MemoryTable(), MemoryBlobs(), FakeClock()
         self.store = JobStore(self.table, TABLE, clock=self.clock, sleep=lambda seconds: None)
         self.kind: Kind = echo_kind(
-            stages=("hear", "say"),
+            stages=("read", "say"),
             runs_on="machine",
             work=None,
             events={"requested": EchoRequested, "said": EchoRequested, "completed": Echoed},
@@ -53,7 +53,7 @@ class Bench:
     def log(self) -> list[str]:
         return [event.name.removeprefix("echo.") for event in self.store.log.read(self.job_id)]
 
-    def do(self, work: Work, *, stage: str = "hear", execution: str = EXECUTION) -> dict[str, Any]:
+    def do(self, work: Work, *, stage: str = "read", execution: str = EXECUTION) -> dict[str, Any]:
         event = {"job_id": self.job_id, "execution": execution}
         return task(self.kind, stage, work)(event, Context())
 
@@ -91,7 +91,7 @@ def test_stage(bench: Bench) -> None:
 
     assert bench.do(work) == {"words": 3}
     (attempt,) = seen
-    assert (attempt.job.status, attempt.job.stage, attempt.job.attempts) == ("running", "hear", 1)
+    assert (attempt.job.status, attempt.job.stage, attempt.job.attempts) == ("running", "read", 1)
     assert (attempt.job.lease, attempt.blobs) == (EXECUTION, bench.blobs)
     assert attempt.seconds_left() == SECONDS_LEFT
     assert bench.job == attempt.job
@@ -133,7 +133,7 @@ def test_ended_job(bench: Bench, change: Any) -> None:
 
 def test_another_execution(bench: Bench) -> None:
     """No work is done for an execution that does not hold the job."""
-    bench.store.apply(bench.job_id, begin(bench.kind, stage="hear", lease="other"))
+    bench.store.apply(bench.job_id, begin(bench.kind, stage="read", lease="other"))
     with pytest.raises(JobClosed, match="another execution holds the job"):
         bench.do(never)
     assert bench.job.lease == "other"
@@ -186,20 +186,20 @@ def test_step(bench: Bench) -> None:
     """A step is logged once, also over several attempts."""
 
     def work(attempt: Attempt) -> Mapping[str, Any]:
-        attempt.step("heard", words=3)
-        attempt.step("heard", words=4)
+        attempt.step("read_done", words=3)
+        attempt.step("read_done", words=4)
         return {}
 
     bench.kind = echo_kind(
         **{name: getattr(bench.kind, name) for name in ("stages", "runs_on", "work")},
         events={"requested": bench.kind.events["requested"]}
-        | {"heard": bench.kind.events["requested"], "said": bench.kind.result},
+        | {"read_done": bench.kind.events["requested"], "said": bench.kind.result},
     )
     bench.do(work)
     bench.do(work)
-    assert bench.log == ["requested", "started", "heard", "retried"]
+    assert bench.log == ["requested", "started", "read_done", "retried"]
     assert bench.store.log.read(bench.job_id)[2].payload["words"] == 3
-    assert (bench.job.stage, bench.job.attempts) == ("hear", 2)
+    assert (bench.job.stage, bench.job.attempts) == ("read", 2)
 
 
 def test_progress(bench: Bench) -> None:
@@ -273,7 +273,7 @@ def test_step_after_cancel(bench: Bench) -> None:
 # ── what goes wrong ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("error", [JobFailure("Nothing to hear."), ValueError("secret")])
+@pytest.mark.parametrize("error", [JobFailure("The text is empty."), ValueError("secret")])
 def test_errors(bench: Bench, error: Exception) -> None:
     """An error is raised with its own class, which the state machine handles, and the job stays open."""
 

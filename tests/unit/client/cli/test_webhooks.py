@@ -204,5 +204,9 @@ def test_the_receiver_keeps_the_connection_of_a_sender_that_does_well() -> None:
             connection.getresponse().read()
         assert ports[0] == ports[1]
         with pytest.raises((RemoteDisconnected, ConnectionError)):  # whether writing or reading notices first
-            connection.request("POST", "/webhooks", body=b"{}")
-            connection.getresponse()
+            ask(connection)
+
+
+def ask(connection: HTTPConnection) -> None:
+    connection.request("POST", "/webhooks", body=b"{}")
+    connection.getresponse()

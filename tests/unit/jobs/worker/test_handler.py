@@ -34,7 +34,7 @@ class Model:
     model, dimensions = "model", 2
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.texts: list[str] = []
         self.error: dict[str, BaseException] = {}
         self.seconds_left: list[float] = []
         self.short = False
@@ -42,7 +42,7 @@ class Model:
     def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
         self.seconds_left.append(seconds_left())
         for text in texts[:-1] if self.short else texts:
-            self.asked.append(text)
+            self.texts.append(text)
             if text in self.error:
                 raise self.error.pop(text)
             yield [float(len(text)), 0.0]
@@ -124,7 +124,7 @@ def test_batch(store: JobStore, subject: Job, model: Model, calls: Calls) -> Non
 def test_duplicate_message(subject: Job, model: Model, calls: Calls) -> None:
     """A duplicated batch is embedded once, and its task succeeds each time."""
     assert work(subject) == work(subject, receives=2) == []
-    assert model.asked == TEXTS
+    assert model.texts == TEXTS
     assert results(calls) == [("SendTaskSuccess", None)] * 2
 
 
@@ -132,7 +132,7 @@ def test_vectors_are_kept_after_an_error(subject: Job, model: Model, calls: Call
     """After an error, only the missing texts are embedded."""
     model.error = {"three": Throttled("busy"), "seventeen": Throttled("busy")}
     assert [work(subject, receives=n) for n in (1, 2, 3)] == [["m"], ["m"], []]
-    assert model.asked == ["one", "three", "three", "seventeen", "seventeen"]
+    assert model.texts == ["one", "three", "three", "seventeen", "seventeen"]
     assert stored(subject) == [[3.0, 0.0], [5.0, 0.0], [9.0, 0.0]]
 
 
@@ -142,7 +142,7 @@ def test_vectors_are_kept_after_a_kill(subject: Job, model: Model, calls: Calls)
     with pytest.raises(KeyboardInterrupt):
         work(subject)
     assert work(subject, receives=2) == []
-    assert model.asked == ["one", "three", "three", "seventeen"]
+    assert model.texts == ["one", "three", "three", "seventeen"]
 
 
 def test_visibility(subject: Job, model: Model, calls: Calls) -> None:
@@ -219,7 +219,7 @@ def test_unanswered_token(subject: Job, model: Model, calls: Calls) -> None:
     calls.fail("*", "SendTaskSuccess", "InternalError")
     assert work(subject) == ["m"]
     assert work(subject, receives=2) == []
-    assert model.asked == TEXTS
+    assert model.texts == TEXTS
 
 
 @pytest.mark.parametrize("execution", [EXECUTION, "other"])
@@ -228,7 +228,7 @@ def test_ended_job(store: JobStore, subject: Job, model: Model, calls: Calls, ex
     if execution == EXECUTION:
         store.apply(subject.job_id, cancel)
     assert work(subject, execution=execution) == []
-    assert model.asked == []
+    assert model.texts == []
     assert results(calls) == []
 
 

@@ -28,6 +28,6 @@ def test_not_submittable() -> None:
 
 def test_subject() -> None:
     """The subject is the endpoint, and the first event has the other fields of the input."""
-    asked = dict(replay().input)
-    assert REPLAY.subject_of(asked) == replay().subject == {"webhook_id": "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"}
-    assert REPLAY.submitted_fields(asked) | REPLAY.subject_of(asked) == asked
+    given = dict(replay().input)
+    assert REPLAY.subject_of(given) == replay().subject == {"webhook_id": "wh_01JDXQ3V8N2M4K6H8G0F2E4D6C"}
+    assert REPLAY.submitted_fields(given) | REPLAY.subject_of(given) == given

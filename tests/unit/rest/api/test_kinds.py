@@ -43,13 +43,13 @@ class Song(BaseModel):
         return self
 
 
-def _in_tune(asked: Song, inputs: Inputs) -> dict[str, Any]:
-    if "la" not in asked.verses:
+def _in_tune(song: Song, inputs: Inputs) -> dict[str, Any]:
+    if "la" not in song.verses:
         raise InvalidRequest("Without la there is no song.", field="input.verses")
     return {
-        "title": asked.verses[0],
-        "pitch": asked.pitch,
-        "key": inputs.keep_text(" ".join(asked.verses), field="input.verses"),
+        "title": song.verses[0],
+        "pitch": song.pitch,
+        "key": inputs.keep_text(" ".join(song.verses), field="input.verses"),
     }
 
 
@@ -168,7 +168,7 @@ def test_trailing_slash(songs: Api, body: Any, field: str) -> None:
 
 def test_submit(songs: Api, deployed: Dependencies, blobs: Blobs) -> None:
     """A job of any kind has the input, subject and first event that its kind defines."""
-    for name, given, subject, told in (
+    for name, given, subject, fields in (
         ("echo", {"text": "hello", "times": 2}, {}, {"times": 2}),
         ("song", {"verses": ["la", "lo"]}, {"title": "la"}, {}),
     ):
@@ -180,7 +180,7 @@ def test_submit(songs: Api, deployed: Dependencies, blobs: Blobs) -> None:
         assert subject.items() <= shown.items()
         (first,) = deployed.jobs.log.read(made.job_id)
         assert first.name == f"{name}.requested"
-        assert {key: first.payload[key] for key in first.payload if key in ("times", "text", "verses")} == told
+        assert {key: first.payload[key] for key in first.payload if key in ("times", "text", "verses")} == fields
         assert songs("GET", f"/jobs/{made.job_id}").json["kind"] == name
     assert deployed.jobs.listing.page("ana", wanted=lambda job: job.kind == "echo")[0][0].input == {
         "text": "hello",

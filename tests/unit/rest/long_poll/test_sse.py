@@ -28,8 +28,8 @@ ENDINGS = [
 def logged(sequence: int, kind: str, name: str, **facts: Any) -> Event:
     """An event that is not the last."""
     payload = {"event": name, "sequence": sequence, **facts}
-    told = {"status": "running", "lifecycle": "progress", "body": events.encode(payload)}
-    return event(kind=kind, name=name, sequence=sequence, **told)
+    facts = {"status": "running", "lifecycle": "progress", "body": events.encode(payload)}
+    return event(kind=kind, name=name, sequence=sequence, **facts)
 
 
 def ending(sequence: int, kind: str, name: str, status: str) -> Event:
@@ -50,11 +50,11 @@ def logs(draw: Any) -> list[Event]:
 @given(logs(), st.text("0123456789", max_size=3))
 def test_events(log: list[Event], known: str) -> None:
     """A conforming reader gets each event once, in order, with id, name and payload."""
-    heard = sse.parse(encode(log), last_event_id=known)
-    assert [(each.last_event_id, each.type, each.data) for each in heard.events] == [
+    received = sse.parse(encode(log), last_event_id=known)
+    assert [(each.last_event_id, each.type, each.data) for each in received.events] == [
         (str(each.sequence), each.name, each.body) for each in log
     ]
-    assert heard.last_event_id == str(log[-1].sequence)
+    assert received.last_event_id == str(log[-1].sequence)
 
 
 NASTY = [
@@ -79,9 +79,9 @@ def test_any_text(text: str) -> None:
     """No text of a payload ends a line or an event, or adds a field."""
     written = encode([logged(3, "document", "document.progressed", text=text, **{f"k{text}": 1})])
     assert written.isascii()
-    (heard,) = sse.parse(written).events
-    assert json.loads(heard.data)["text"] == text
-    assert (heard.last_event_id, heard.type) == ("3", "document.progressed")
+    (received,) = sse.parse(written).events
+    assert json.loads(received.data)["text"] == text
+    assert (received.last_event_id, received.type) == ("3", "document.progressed")
 
 
 @pytest.mark.parametrize(("kind", "name", "status"), ENDINGS)
@@ -89,8 +89,8 @@ def test_end(kind: str, name: str, status: str) -> None:
     """After a job's last event comes `end` with its status and without an id."""
     last = ending(7, kind, name, status)
     before = logged(6, kind, f"{kind}.progressed")
-    _, told, end = sse.parse(encode([before, last])).events
-    assert (told.type, told.data) == (last.name, last.body)
+    _, facts, end = sse.parse(encode([before, last])).events
+    assert (facts.type, facts.data) == (last.name, last.body)
     assert (end.type, json.loads(end.data), end.last_event_id) == ("end", {"status": status}, "7")
     assert "id:" not in encode([last]).split("event: end")[1]
 
@@ -98,19 +98,19 @@ def test_end(kind: str, name: str, status: str) -> None:
 @pytest.mark.parametrize(("kind", "name"), OPEN)
 def test_no_end(kind: str, name: str) -> None:
     """There is no `end` after other events."""
-    heard = sse.parse(encode([logged(1, kind, name)])).events
-    assert [each.type for each in heard] == [name]
+    received = sse.parse(encode([logged(1, kind, name)])).events
+    assert [each.type for each in received] == [name]
 
 
 @given(logs(), st.booleans())
 def test_one_name_for_all(log: list[Event], ended: bool) -> None:
     """With one name, all events have it, and there is no `end`."""
     last = [ending(10**9 - 1, "document", "document.indexed", "completed")] if ended else []
-    heard = sse.parse(encode([*log, *last], named="message"))
-    assert [(each.type, each.data, each.last_event_id) for each in heard.events] == [
+    received = sse.parse(encode([*log, *last], named="message"))
+    assert [(each.type, each.data, each.last_event_id) for each in received.events] == [
         ("message", each.body, str(each.sequence)) for each in [*log, *last]
     ]
-    assert (heard.retry, "event: end" in encode(last, named="message")) == (1000, False)
+    assert (received.retry, "event: end" in encode(last, named="message")) == (1000, False)
 
 
 @pytest.mark.parametrize("log", [[], [event()]], ids=["nothing", "something"])
@@ -122,18 +122,18 @@ def test_retry(log: list[Event]) -> None:
 @given(st.text("0123456789", max_size=3))
 def test_no_events(known: str) -> None:
     """Without events nothing is dispatched, and the client's last id stays."""
-    heard = sse.parse(encode([]), last_event_id=known)
-    assert (heard.events, heard.last_event_id) == ([], known)
-    assert heard.comments
+    received = sse.parse(encode([]), last_event_id=known)
+    assert (received.events, received.last_event_id) == ([], known)
+    assert received.comments
 
 
 @given(logs(), st.floats(0, 1))
 def test_cut(log: list[Event], place: float) -> None:
     """A stream that is cut anywhere contains whole events only."""
     text = encode(log)
-    heard = sse.parse(text[: int(place * len(text))])
-    assert [each.data for each in heard.events] == [each.body for each in log][: len(heard.events)]
-    assert heard.last_event_id == (heard.events[-1].last_event_id if heard.events else "")
+    received = sse.parse(text[: int(place * len(text))])
+    assert [each.data for each in received.events] == [each.body for each in log][: len(received.events)]
+    assert received.last_event_id == (received.events[-1].last_event_id if received.events else "")
 
 
 @given(st.integers(0, 999_999_999))
@@ -161,7 +161,7 @@ def test_any_id(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "heard"),
+    ("text", "received"),
     [
         ("data: YHOO\ndata: +2\ndata: 10\n\n", [("message", "YHOO\n+2\n10", "")]),
         (
@@ -175,6 +175,6 @@ def test_any_id(text: str) -> None:
         ("id: 1\0\nretry: x\nother: y\ndata: 1\n\n", [("message", "1", "")]),
     ],
 )
-def test_reader(text: str, heard: list[tuple[str, str, str]]) -> None:
+def test_reader(text: str, received: list[tuple[str, str, str]]) -> None:
     """The reader in these tests passes the examples of the specification."""
-    assert [(each.type, each.data, each.last_event_id) for each in sse.parse(text).events] == heard
+    assert [(each.type, each.data, each.last_event_id) for each in sse.parse(text).events] == received

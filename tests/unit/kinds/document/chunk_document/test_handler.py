@@ -65,10 +65,10 @@ def test_step(event: dict[str, str], store: JobStore) -> None:
     answer = handler(event, None)
     subject = store.get(event["job_id"])
     assert (subject.stage, subject.steps) == ("embed", ("uploaded", "chunked"))
-    told = json.loads(store.log.read(event["job_id"])[-1].body)
-    assert told["event"] == "document.chunked"
-    assert (told["chunks"], told["batches"]) == (answer["chunks"], answer["batches"])
-    assert "text" not in told
+    payload = json.loads(store.log.read(event["job_id"])[-1].body)
+    assert payload["event"] == "document.chunked"
+    assert (payload["chunks"], payload["batches"]) == (answer["chunks"], answer["batches"])
+    assert "text" not in payload
 
 
 def test_repeat(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:

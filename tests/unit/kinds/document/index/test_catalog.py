@@ -160,18 +160,18 @@ def retract_at(catalog: Catalog, version: str) -> None:
 
 def test_reads_are_strongly_consistent() -> None:
     """A deleted document is not found right after its deletion."""
-    asked = []
+    consistent = []
 
     class Client(MemoryTable):
         def get_item(self, **request: Any) -> dict[str, Any]:
-            asked.append(request["ConsistentRead"])
+            consistent.append(request["ConsistentRead"])
             return super().get_item(**request)
 
         def paginate(self, **request: Any) -> Any:
-            asked.append(request["ConsistentRead"])
+            consistent.append(request["ConsistentRead"])
             return super().paginate(**request)
 
     catalog = Catalog(Client(), "jobs")
     assert catalog.get("ana", "notes") is None
     assert list(catalog.list("ana")) == []
-    assert asked == [True, True]
+    assert consistent == [True, True]

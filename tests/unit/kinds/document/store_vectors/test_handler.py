@@ -46,8 +46,8 @@ def event(subject: Job, chunks: int = 3, execution: str = EXECUTION) -> dict[str
 def test_success(store: JobStore, subject: Job) -> None:
     """With as many vectors as chunks, the step is logged with the index."""
     assert handler(event(subject), None) == {"index": "model-2"}
-    told = json.loads(store.log.read(subject.job_id)[-1].body)
-    assert (told["event"], told["vectors"], told["index"]) == ("document.embedded", 3, "model-2")
+    payload = json.loads(store.log.read(subject.job_id)[-1].body)
+    assert (payload["event"], payload["vectors"], payload["index"]) == ("document.embedded", 3, "model-2")
     assert store.get(subject.job_id).stage == "notify"
 
 
