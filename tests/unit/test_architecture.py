@@ -179,18 +179,6 @@ def edges() -> frozenset[tuple[str, str]]:
     )
 
 
-@functools.cache
-def hooks() -> frozenset[tuple[str, str]]:
-    """Those edges by which a declaration reaches the rest of its folder, and not before a hook is called."""
-    return frozenset(
-        (module.name, other)
-        for module in MODULES.values()
-        if module.is_declaration
-        for other in imports(module) - imports(module, with_types=False, deferred=False)
-        if other in MODULES and MODULES[other].kind == module.kind
-    )
-
-
 def of(part: str) -> list[Module]:
     return [module for module in MODULES.values() if module.part == part]
 
@@ -213,7 +201,7 @@ def circle(graph: Iterable[tuple[str, str]]) -> list[str]:
 
 def between_rooms() -> set[tuple[str, str]]:
     """Which room uses which, but for the ground of `core`, which all may use."""
-    found = {(room(a), room(b)) for a, b in edges() - hooks() if room(a) and room(b)}
+    found = {(room(a), room(b)) for a, b in edges() if room(a) and room(b)}
     return {(a, b) for a, b in found if a != b and b != "core"}
 
 
@@ -246,8 +234,8 @@ def test_the_picture_in_the_docs() -> None:
 
 
 def test_no_modules_import_in_a_circle() -> None:
-    """Nor is there one between any two modules of the project, but that a declaration's hooks reach its folder."""
-    assert circle(edges() - hooks()) == []
+    """Nor is there one between any two modules of the project."""
+    assert circle(edges()) == []
 
 
 def test_core_knows_no_function() -> None:

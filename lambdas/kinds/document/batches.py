@@ -12,8 +12,7 @@ from core.errors import CountMismatch, SourceNotFound
 from core.jobs import Job
 from kinds.document.dependencies import document_dependencies
 from kinds.document.index.embedding import SecondsLeft, Vector
-from kinds.document.index.vectors import pack, unpack
-from kinds.document.kind import version_of
+from kinds.document.index.vectors import pack, unpack, version_of
 
 RESERVE_SECONDS = 30.0  # for storing vectors before the function times out
 

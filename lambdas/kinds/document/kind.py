@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from core import ids
 from core.errors import Superseded
 from core.events import timestamp
 from core.jobs import Completion, Inputs, Job, Kind, Services
 from core.models import Request, ShortText, Text
 from kinds.document.index.catalog import Catalog, Document
-from kinds.document.index.vectors import ObjectVectors, Version
+from kinds.document.index.vectors import ObjectVectors, version_of
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.event_handler.api_gateway import Router
@@ -85,11 +84,6 @@ class DocumentIndexed(BaseModel):
 
 
 # ── hooks ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def version_of(job: Job) -> Version:
-    """The version of the document that a job creates. Versions sort by the submission of their jobs."""
-    return Version(job.owner, job.subject["document_id"], ids.ulid_of(job.job_id))
 
 
 def _prepare(request: DocumentInput, inputs: Inputs) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from core.jobs.models import COMMON_EVENTS, JobEventView
 from kinds.registry import KINDS
 from rest.api import deliveries, jobs, live, uploads, webhooks
 from rest.long_poll import jobs as long_poll
-from rest.long_poll import webhook_test
+from rest.long_poll import webhook_ping
 
 TITLE, VERSION = "Recado", "1.0.0"
 EVENT = JobEventView.__name__
@@ -38,7 +38,7 @@ def document() -> dict[str, Any]:
     submission, _ = jobs.submission_router(kinds)
     shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
     of_kinds = (router for kind in kinds.values() for router in (*kind.routes(), *kind.function_routes()))
-    for router in (submission, *shared, *of_kinds, long_poll.router, webhook_test.router):
+    for router in (submission, *shared, *of_kinds, long_poll.router, webhook_ping.router):
         app.include_router(router)
     schema: dict[str, Any] = json.loads(
         app.get_openapi_json_schema(title=TITLE, version=VERSION, description=DESCRIPTION)

@@ -12,12 +12,12 @@ from aws_lambda_powertools.event_handler import APIGatewayRestResolver
 
 from core.dependencies import dependencies
 from core.http import resolver
-from rest.long_poll import jobs, webhook_test
+from rest.long_poll import jobs, webhook_ping
 
 
 @functools.cache
 def app() -> APIGatewayRestResolver:
-    return resolver(dependencies.settings.cors_origins, jobs.router, webhook_test.router)
+    return resolver(dependencies.settings.cors_origins, jobs.router, webhook_ping.router)
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

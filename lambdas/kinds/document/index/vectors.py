@@ -19,7 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from core import ids
 from core.aws.blobs import Blobs
+from core.jobs import Job
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +41,11 @@ class Version:
     document_id: str
     version: str
     batches: int = 0
+
+
+def version_of(job: Job) -> Version:
+    """The version of the document that a job creates. Versions sort by the submission of their jobs."""
+    return Version(job.owner, job.subject["document_id"], ids.ulid_of(job.job_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from core.dependencies import dependencies
 from core.errors import CountMismatch, JobFailure, Superseded
 from core.jobs import Job, begin, step
 from kinds.document.dependencies import document_dependencies
-from kinds.document.kind import DOCUMENT, version_of
+from kinds.document.index.vectors import version_of
+from kinds.document.kind import DOCUMENT
 
 
 @aws_errors.raises_unavailable

@@ -17,8 +17,8 @@ from core.dependencies import dependencies
 from core.jobs import Job, JobStore, begin, cancel, complete, fail
 from jobs.start_job.handler import handler
 from kinds.document.index.catalog import Catalog
-from kinds.document.index.vectors import ObjectVectors, Version
-from kinds.document.kind import DOCUMENT, version_of
+from kinds.document.index.vectors import ObjectVectors, Version, version_of
+from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock

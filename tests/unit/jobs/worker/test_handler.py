@@ -17,8 +17,8 @@ from kinds.document.batches import RESERVE_SECONDS
 from kinds.document.dependencies import document_dependencies
 from kinds.document.index import embedding
 from kinds.document.index.embedding import SecondsLeft, Vector
-from kinds.document.index.vectors import unpack
-from kinds.document.kind import DOCUMENT, version_of
+from kinds.document.index.vectors import unpack, version_of
+from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock

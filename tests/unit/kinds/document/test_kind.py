@@ -9,8 +9,8 @@ import pytest
 from core.errors import InvalidRequest, PayloadTooLarge, Superseded
 from core.jobs import Inputs, Services
 from kinds.document.index.catalog import Catalog
-from kinds.document.index.vectors import Version
-from kinds.document.kind import DOCUMENT, DocumentInput, version_of
+from kinds.document.index.vectors import Version, version_of
+from kinds.document.kind import DOCUMENT, DocumentInput
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.memory_blobs import MemoryBlobs
 from tests.unit.examples import job

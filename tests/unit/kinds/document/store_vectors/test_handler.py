@@ -12,7 +12,8 @@ from core.dependencies import dependencies
 from core.errors import CountMismatch, JobClosed, Superseded
 from core.jobs import Job, JobStore, begin
 from kinds.document.dependencies import document_dependencies
-from kinds.document.kind import DOCUMENT, version_of
+from kinds.document.index.vectors import version_of
+from kinds.document.kind import DOCUMENT
 from kinds.document.store_vectors.handler import handler
 from tests.unit.examples import document, job
 

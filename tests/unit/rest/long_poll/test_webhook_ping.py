@@ -1,4 +1,4 @@
-"""Tests of webhooks (rest.long_poll.webhook_test)."""
+"""Tests of webhooks (rest.long_poll.webhook_ping)."""
 
 from __future__ import annotations
 
