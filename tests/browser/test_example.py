@@ -59,8 +59,8 @@ def test_it_takes_a_link_from_its_form(example: str, page: Page, ended: Job) -> 
     assert shown(page, "completed")[-1] == "indexed"
 
 
-def test_it_says_that_a_link_does_not_hold(example: str, page: Page, ended: Job) -> None:
+def test_it_says_that_a_link_is_invalid(example: str, page: Page, ended: Job) -> None:
     """Refused, with what to do; nothing is shown as if it had happened."""
     page.goto(f"{example}#{pages.changed(ended.links['events'])}")
     assert shown(page, "refused") == []
-    assert "fetch the job for a new one" in page.locator("#note").inner_text()
+    assert "Fetch the job for a new one" in page.locator("#note").inner_text()
