@@ -40,6 +40,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+INTERNAL_ERROR = "The job failed because of an internal error. Retry it."
+"""What an owner sees of an error that is none of these: others may contain internal details."""
+
 ErrorClass = Literal["dns", "connect", "tls", "timeout", "blocked", "protocol"]
 
 

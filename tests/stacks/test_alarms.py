@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.webhooks.deliveries.queue import MAX_QUEUE_DELAY_SECONDS
+from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
 from tests.stacks.templates import ARN, Assembly
 
 

@@ -6,7 +6,6 @@ https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +13,8 @@ from core.log import logger
 
 Record = Mapping[str, Any]
 BatchResponse = dict[str, list[dict[str, str]]]
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html
+MAX_QUEUE_DELAY_SECONDS = 900
 
 
 class Failures:
@@ -38,21 +39,13 @@ class Failures:
         return {"batchItemFailures": [{"itemIdentifier": message} for message in failed]}
 
 
-def process(event: Mapping[str, Any], handle: Callable[[Record], None], *, workers: int = 1) -> BatchResponse:
-    """Handle every record in `workers` threads. The response names the records that raised."""
+def process(event: Mapping[str, Any], handle: Callable[[Record], None]) -> BatchResponse:
+    """Handle every record. The response names the records that raised."""
     records = event["Records"]
     failures = Failures(records)
-
-    def attempt(record: Record) -> None:
+    for record in records:
         with failures.of(record):
             handle(record)
-
-    if workers == 1:
-        for record in records:
-            attempt(record)
-    else:
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(attempt, records))
     return failures.response
 
 

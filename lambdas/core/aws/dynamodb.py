@@ -37,7 +37,12 @@ class UnexpiredItems:
         return [item for page in pages for item in page["Items"] if self.is_unexpired(item)]
 
     def is_unexpired(self, item: Mapping[str, Any]) -> bool:
-        return int(item["expires_at"]) > self._clock()
+        return not is_expired(item, self._clock())
+
+
+def is_expired(item: Mapping[str, Any], now: float) -> bool:
+    """`now` is epoch seconds."""
+    return int(item["expires_at"]) <= now
 
 
 def batch_get(client: Any, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Item]]:

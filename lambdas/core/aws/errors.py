@@ -45,10 +45,6 @@ TRANSIENT = {
     "ModelTimeoutException",
 }
 
-# https://docs.aws.amazon.com/step-functions/latest/apireference/API_SendTaskSuccess.html
-TASK_TOKEN_INVALID = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
-"""The state machine no longer waits for the task."""
-
 
 def code(error: Exception) -> str:
     """The AWS error code, or '' for other exceptions."""

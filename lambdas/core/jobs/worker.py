@@ -14,7 +14,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from core import events, ids
 from core.aws import errors as aws_errors
-from core.errors import JobClosed, JobFailure, NotDue, NotFound, RecadoError, Retryable
+from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
+from core.errors import INTERNAL_ERROR, JobClosed, JobFailure, NotDue, NotFound, RecadoError, Retryable
 from core.jobs.attempt import Context, attempt_of, seconds_left
 from core.jobs.finish import clean_up_if_failed, complete_job
 from core.jobs.job import Job
@@ -25,12 +26,9 @@ from core.jobs.store import JobStore
 from core.log import logger
 
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 10.0, 300.0
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
-MAX_DELAY_SECONDS = 900
 MAX_HOPS = 10_000
 """The job's deadline ends a wait long before this does. This ends a message that is sent in a loop by mistake."""
 
-INTERNAL = "The job failed because of an internal error. Retry it."
 UNKNOWN_KIND = "The service no longer runs jobs of this kind."
 
 
@@ -113,7 +111,7 @@ class Worker:
     def _send_again(self, message: JobMessage, job: Job, *, until: str) -> None:
         """Send a new message: one that is received five times goes to the dead-letter queue."""
         if message.hops >= MAX_HOPS:
-            self.jobs.apply(job.job_id, fail(code="internal", message=INTERNAL))
+            self.jobs.apply(job.job_id, fail(code="internal", message=INTERNAL_ERROR))
             return
         self.sqs.send_message(
             QueueUrl=self.queue_url,
@@ -125,14 +123,14 @@ class Worker:
     def _delay(self, until: str) -> int:
         """Whole seconds, 1 to 900: a message that arrives too early is sent again."""
         seconds = datetime.fromisoformat(until).timestamp() - self.clock()
-        return max(1, min(MAX_DELAY_SECONDS, math.ceil(seconds)))
+        return max(1, min(MAX_QUEUE_DELAY_SECONDS, math.ceil(seconds)))
 
 
 def _public_error(error: Exception) -> dict[str, str]:
     """The job's error, which its owner sees. Errors of other libraries may contain internal details."""
     if isinstance(error, RecadoError):
         return {"code": error.code, "message": str(error)}
-    return {"code": "internal", "message": INTERNAL}
+    return {"code": "internal", "message": INTERNAL_ERROR}
 
 
 def _is_due(job: Job, now: float) -> bool:

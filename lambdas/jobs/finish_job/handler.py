@@ -7,7 +7,7 @@ from typing import Any
 
 from core.aws import errors as aws_errors
 from core.dependencies import dependencies
-from core.errors import JobClosed, JobFailure, by_name
+from core.errors import INTERNAL_ERROR, JobClosed, JobFailure, by_name
 from core.jobs import Job, fail
 from core.jobs.finish import complete_job
 from core.jobs.results import result_of
@@ -18,7 +18,7 @@ ENDED = {
     "TIMED_OUT": ("deadline_exceeded", "The job took too long. Retry it, or split its input."),
     "ABORTED": ("aborted", "The job was stopped by an operator. Retry it."),
 }
-INTERNAL = ("internal", "The job failed because of an internal error. Retry it.")
+INTERNAL = ("internal", INTERNAL_ERROR)
 
 
 @aws_errors.raises_unavailable
@@ -67,7 +67,7 @@ def _message(cause: str) -> str:
     try:
         return str(json.loads(cause)["errorMessage"])
     except (ValueError, KeyError, TypeError):
-        return INTERNAL[1]
+        return INTERNAL_ERROR
 
 
 def execution_ended(detail: dict[str, Any]) -> Job:

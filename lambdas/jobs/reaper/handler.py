@@ -5,12 +5,9 @@ Their deadline has passed, or a message about them is in a dead-letter queue.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from core.aws import errors as aws_errors
+from core.aws import task_tokens
 from core.aws.batch import drain, log_and_continue
 from core.dependencies import dependencies
 from core.errors import NotFound, Unavailable
@@ -59,19 +56,11 @@ def handle_embedding_message(body: str) -> bool:
     """Fail a worker's job. Of a batch, fail the state machine's task: its Catch ends the job."""
     message = read_embedding_message(body)
     if isinstance(message, BatchMessage):
-        _fail_task(message.token)
+        error = Unavailable.__name__
+        task_tokens.send_failure(dependencies.states, message.token, error=error, message=WORKER_FAILED)
     else:
         _fail(message.job_id, "attempts_exhausted", f"{WORKER_FAILED} Retry the job.")
     return True
-
-
-def _fail_task(token: str) -> None:
-    cause = json.dumps({"errorMessage": WORKER_FAILED, "errorType": Unavailable.__name__})
-    try:
-        dependencies.states.send_task_failure(taskToken=token, error=Unavailable.__name__, cause=cause)
-    except ClientError as error:
-        if aws_errors.code(error) not in aws_errors.TASK_TOKEN_INVALID:
-            raise
 
 
 def _fail(job_id: str, code: str, message: str) -> None:

@@ -6,14 +6,11 @@ The concurrency of the queue's trigger limits the calls of models, however many 
 from __future__ import annotations
 
 import functools
-import json
 import random
 from collections.abc import Callable
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from core.aws import errors as aws_errors
+from core.aws import task_tokens
 from core.aws.batch import BatchResponse, Record, process, receives
 from core.dependencies import dependencies
 from core.errors import JobFailure, NotFound, RecadoError
@@ -69,7 +66,7 @@ def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> N
         _retry_later(record)
         raise
     else:
-        succeed_task(message.token)
+        task_tokens.send_success(dependencies.states, message.token)
 
 
 def _clean_up_if_failed(job: Job) -> None:
@@ -103,21 +100,7 @@ def _retry_later(record: Record) -> None:
     )
 
 
-def succeed_task(token: str) -> None:
-    _send_result("send_task_success", taskToken=token, output="{}")
-
-
 def fail_task(token: str, error: Exception) -> None:
-    """Report an error as Lambda does: its class name, and a cause in JSON."""
+    """Errors of other libraries may contain internal details."""
     message = str(error) if isinstance(error, RecadoError) else "The model could not be reached."
-    cause = json.dumps({"errorMessage": message, "errorType": type(error).__name__})
-    _send_result("send_task_failure", taskToken=token, error=type(error).__name__, cause=cause)
-
-
-def _send_result(call: str, **arguments: str) -> None:
-    """Ignores tokens that are used, timed out or unknown."""
-    try:
-        getattr(dependencies.states, call)(**arguments)
-    except ClientError as error:
-        if aws_errors.code(error) not in aws_errors.TASK_TOKEN_INVALID:
-            raise
+    task_tokens.send_failure(dependencies.states, token, error=type(error).__name__, message=message)

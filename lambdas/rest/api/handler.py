@@ -38,10 +38,9 @@ def docs() -> Response[str]:
 
 @functools.cache
 def app() -> APIGatewayRestResolver:
-    kinds = KINDS
-    submission, tags = jobs.submission_router(kinds)
+    submission, tags = jobs.submission_router(KINDS)
     shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
-    of_kinds = (router for kind in kinds.values() for router in kind.routes())
+    of_kinds = (router for kind in KINDS.values() for router in kind.routes())
     return resolver(
         dependencies.settings.cors_origins, router, submission, *shared, *of_kinds, tags={"/jobs": tags}
     )

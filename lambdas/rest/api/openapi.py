@@ -33,18 +33,17 @@ DESCRIPTION = "Runs slow AI work as jobs, and notifies you when they are done."
 
 @functools.cache
 def document() -> dict[str, Any]:
-    kinds = KINDS
     app = APIGatewayRestResolver(enable_validation=True)
-    submission, _ = jobs.submission_router(kinds)
+    submission, _ = jobs.submission_router(KINDS)
     shared = (part.router for part in (jobs, live, uploads, webhooks, deliveries))
-    of_kinds = (router for kind in kinds.values() for router in (*kind.routes(), *kind.function_routes()))
+    of_kinds = (router for kind in KINDS.values() for router in (*kind.routes(), *kind.function_routes()))
     for router in (submission, *shared, *of_kinds, long_poll.router, webhook_ping.router):
         app.include_router(router)
     schema: dict[str, Any] = json.loads(
         app.get_openapi_json_schema(title=TITLE, version=VERSION, description=DESCRIPTION)
     )
     schema["servers"] = [{"url": "."}]  # relative to this document, for every stage and domain
-    for kind in kinds.values():
+    for kind in KINDS.values():
         _add_kind(schema, kind)
     return _with_problems(_with_keys(schema))
 

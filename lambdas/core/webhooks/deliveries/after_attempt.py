@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from core import events
+from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
 from core.jobs import JobStore
 from core.webhooks.deliveries.model import Delivery
-from core.webhooks.deliveries.queue import MAX_QUEUE_DELAY_SECONDS, Message, WebhooksQueue
+from core.webhooks.deliveries.queue import Message, WebhooksQueue
 from core.webhooks.deliveries.store import DeliveryStore
 
 JOB_BODY_CHARACTERS = 1000  # of a response; a multiple of 4, for base64

@@ -15,12 +15,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from core import events
+from core.aws.dynamodb import Item
 from core.webhooks.deliveries.update import Update
 
 CIRCUIT_PARTITION = "CIRCUIT"  # in gsi2
 CHECK_ATTRIBUTES = ("gsi2pk", "gsi2sk", "next_check_at")
-
-Item = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from core import events
-from core.aws.dynamodb import batch_get
+from core.aws.dynamodb import Item, batch_get
 from core.webhooks.deliveries.health import (
     CHECK_ATTRIBUTES,
     CIRCUIT_PARTITION,
     AttemptOutcome,
     Health,
-    Item,
     add_outcomes,
     check_entry,
     destination_in,

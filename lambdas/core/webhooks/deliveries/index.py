@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from core import events
-from core.aws.dynamodb import batch_get
+from core.aws.dynamodb import Item, batch_get, is_expired
 from core.webhooks.deliveries.model import UNSENT, Delivery
 from core.webhooks.deliveries.rows import (
-    Item,
     delivery_key,
     due_partition,
     endpoint_partition,
     held_partition,
     id_of,
-    is_expired,
     read_delivery,
     unsent_partition,
 )

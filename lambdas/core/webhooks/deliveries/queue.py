@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
 from core.errors import Unavailable
 from core.webhooks.deliveries.model import Delivery
 
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html
-MAX_QUEUE_DELAY_SECONDS = 900
 _BATCH = 10  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
 
 

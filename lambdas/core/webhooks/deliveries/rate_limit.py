@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from core.webhooks.deliveries.health import Item, health_key
-from core.webhooks.deliveries.queue import MAX_QUEUE_DELAY_SECONDS
+from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
+from core.aws.dynamodb import Item
+from core.webhooks.deliveries.health import health_key
 
 HORIZON_MS = 1000 * MAX_QUEUE_DELAY_SECONDS  # slots further ahead cannot be queued
 

@@ -27,13 +27,12 @@ from dataclasses import fields
 from typing import Any
 
 from core import events
+from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
+from core.aws.dynamodb import Item
 from core.webhooks.deliveries.model import UNSENT, Attempt, Delivery
-from core.webhooks.deliveries.queue import MAX_QUEUE_DELAY_SECONDS
 
 QUEUE_RETRY_SECONDS = 900  # after this time in the queue without an attempt, a delivery is queued again
 DUE_SHARDS = 16  # a partition of an index takes 1,000 writes a second
-
-Item = dict[str, Any]
 
 # The SDK takes time for each attribute, in both directions: what never changes is one attribute, so is an attempt.
 FACTS = (
@@ -88,10 +87,6 @@ def read_delivery(item: Mapping[str, Any]) -> Delivery:
     values |= {name: int(item[name]) for name in _NUMBERS}
     last = item.get("last_attempt")
     return Delivery(**values, last_attempt=read_attempt(last) if last else None)
-
-
-def is_expired(item: Mapping[str, Any], now: float) -> bool:
-    return int(item["expires_at"]) <= now
 
 
 def attempt_item(delivery: Delivery, attempt: Attempt) -> Item:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from core.aws.dynamodb import Item, is_expired
 from core.errors import NotFound
 from core.webhooks.deliveries.model import STATUSES, Attempt, Delivery, apply_attempt
 from core.webhooks.deliveries.rows import (
     QUEUE_RETRY_SECONDS,
-    Item,
     attempt_item,
     attempt_json,
     delivery_item,
@@ -24,7 +24,6 @@ from core.webhooks.deliveries.rows import (
     due_entry,
     held_entry,
     id_of,
-    is_expired,
     read_attempt,
     read_delivery,
     status_entry,

@@ -6,10 +6,11 @@ It is in the jobs table, so its stream publishes them like the events of jobs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from core import events, ids
+from core.aws.dynamodb import is_expired
 from core.jobs_table import END_OF_EVENTS, EVENT_PREFIX, owner_event_key, owner_pk
 
 
@@ -64,9 +65,8 @@ class OwnerLog:
             ConsistentRead=True,
             Limit=limit + 2,  # also the cursor's own event, and one to see whether more follow
         )
-        found = [item for item in answer["Items"] if item["event_id"] != cursor and not self._is_expired(item)]
+        found = [
+            item for item in answer["Items"] if item["event_id"] != cursor and not is_expired(item, self._clock())
+        ]
         page = found[:limit]
         return [item["body"] for item in page], page[-1]["event_id"] if len(found) > limit else None
-
-    def _is_expired(self, item: Mapping[str, Any]) -> bool:
-        return int(item["expires_at"]) <= self._clock()

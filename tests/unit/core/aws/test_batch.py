@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -42,9 +41,8 @@ def record(message_id: str, receives: int = 1) -> dict[str, Any]:
     return {"messageId": message_id, "body": f"secret {message_id}", "attributes": attributes}
 
 
-@pytest.mark.parametrize("workers", [1, 4])
 @given(failing=st.sets(st.integers(0, 9)))
-def test_failures(workers: int, failing: set[int]) -> None:
+def test_failures(failing: set[int]) -> None:
     """Every record is handled once, and those that raised are reported, in order."""
     handled: list[str] = []
 
@@ -53,8 +51,8 @@ def test_failures(workers: int, failing: set[int]) -> None:
         if int(record["messageId"]) in failing:
             raise ValueError("no")
 
-    answer = process(event(10), handle, workers=workers)
-    assert sorted(handled) == [str(number) for number in range(10)]
+    answer = process(event(10), handle)
+    assert handled == [str(number) for number in range(10)]
     assert [failure["itemIdentifier"] for failure in answer["batchItemFailures"]] == [
         str(n) for n in sorted(failing)
     ]
@@ -64,16 +62,6 @@ def test_success() -> None:
     """Without failures the list is empty, which Lambda takes as success."""
     assert process(event(2), lambda record: None) == {"batchItemFailures": []}
     assert process({"Records": []}, lambda record: None) == {"batchItemFailures": []}
-
-
-def test_workers() -> None:
-    """Records are handled concurrently by several workers."""
-    barrier = threading.Barrier(2, timeout=5)
-
-    def handle(record: Record) -> None:
-        barrier.wait()
-
-    assert process(event(2), handle, workers=2) == {"batchItemFailures": []}
 
 
 def test_bodies_are_not_logged(logged: Callable[[], list[dict[str, Any]]]) -> None:

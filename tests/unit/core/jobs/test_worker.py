@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pydantic import BaseModel
 
 from core import events
+from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
 from core.errors import Contended, JobClosed, JobFailure, NotDue, Throttled
 from core.jobs import (
     Attempt,
@@ -34,7 +35,7 @@ from core.jobs import (
 )
 from core.jobs.machine import Change
 from core.jobs.queue_messages import JobMessage, read_embedding_message
-from core.jobs.worker import MAX_DELAY_SECONDS, MAX_HOPS, Worker, backoff
+from core.jobs.worker import MAX_HOPS, Worker, backoff
 from tests.unit.core.jobs import fault_injection
 from tests.unit.core.jobs.fault_injection import Crash, Fault, FaultyClient
 from tests.unit.core.jobs.memory_table import MemoryTable
@@ -461,7 +462,7 @@ def test_wait(bench: Bench) -> None:
     bench.deliver()
     assert bench.log() == ["requested"]
     assert (bench.job.waiting_for, bench.job.not_before) == ("rate_limit", at(5000))
-    assert bench.queue.delays == [MAX_DELAY_SECONDS]
+    assert bench.queue.delays == [MAX_QUEUE_DELAY_SECONDS]
     bench.clock.now += 5000
     bench.wait = None
     bench.deliver()
@@ -722,7 +723,7 @@ class Deliveries(RuleBasedStateMachine):
 
     @invariant()
     def delays_are_valid(self) -> None:
-        assert all(1 <= delay <= MAX_DELAY_SECONDS for delay in self.bench.queue.delays)
+        assert all(1 <= delay <= MAX_QUEUE_DELAY_SECONDS for delay in self.bench.queue.delays)
 
     @invariant()
     def result_is_that_of_the_last_lease(self) -> None:
