@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from local import toolchain
-from local.engine import ACCOUNT, REGION, Engine
+from local.engine import ACCOUNT, HOST, REGION, Engine
 
 OVERRIDES: dict[str, str] = {
     "runtime": "provided.al2023",  # AWS's own runtime client, started by `bootstrap`
@@ -38,6 +38,11 @@ class DeployFailed(RuntimeError):
 def overrides(code: Path | None = None, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """`OVERRIDES`, with the code in `code` and the caller's own on top."""
     return OVERRIDES | ({"code_directory": str(code)} if code else {}) | dict(extra or {})
+
+
+def own_hosts(engine: Engine) -> dict[str, str]:
+    """The engine serves the API, and AWS's own services, at one port. Webhooks never go there."""
+    return {"own_hosts": f"{HOST}:{engine.port}"}
 
 
 def as_options(context: Mapping[str, str]) -> list[str]:
@@ -103,7 +108,7 @@ def synthesise_and_deploy(engine: Engine, *, context: Mapping[str, str] | None =
     """Everything from the sources to the outputs on a fresh engine; bootstraps while the app is synthesised."""
     with ThreadPoolExecutor(1) as pool:
         bootstrapped = pool.submit(bootstrap, engine)
-        assembly = synthesise(engine.workspace, context=context)
+        assembly = synthesise(engine.workspace, context=own_hosts(engine) | dict(context or {}))
         bootstrapped.result()
     return deploy(engine, assembly)
 

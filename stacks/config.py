@@ -68,6 +68,7 @@ class Config:
     max_webhooks: int
     webhook_allow_http: bool
     allow_private_cidrs: tuple[str, ...]
+    own_hosts: tuple[str, ...]
 
     alert_email: str
     job_retention_days: int
@@ -155,6 +156,14 @@ def _networks_are_networks(config: Config) -> None:
             raise ConfigError(f"allow_private_cidrs: {error}") from None
 
 
+def _own_hosts_are_hosts(config: Config) -> None:
+    for host in config.own_hosts:
+        if not re.fullmatch(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?", host):
+            raise ConfigError(
+                f"own_hosts: expected host or host:port in small letters, without a scheme or path, got {host!r}"
+            )
+
+
 def _origins_are_origins(config: Config) -> None:
     for origin in config.cors_origins:
         if not re.fullmatch(r"\*|https?://[A-Za-z0-9.:\[\]-]+", origin):
@@ -220,6 +229,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _overlap_is_smaller_than_chunk,
     _schedule_fits_the_retention,
     _networks_are_networks,
+    _own_hosts_are_hosts,
     _origins_are_origins,
     _email_is_an_address,
     _data_outlives_the_job,

@@ -22,7 +22,7 @@ from stacks.constructs.jobs import Embedding, Indexing, JobFinisher, Publisher, 
 from stacks.constructs.live_api import LiveApi
 from stacks.constructs.rest_api import RestApi
 from stacks.constructs.rest_functions import RestFunctions
-from stacks.constructs.webhooks import Webhooks
+from stacks.constructs.webhooks import Webhooks, own_hosts
 from stacks.kinds.base import KindConstruct, Shared
 from stacks.kinds.base import construct as kind_construct
 from stacks.kinds.declarations import Kind
@@ -116,7 +116,7 @@ class ServiceStack(Stack):
             webhooks=self.webhooks.queue.queue,
             live_url=self.live.url,
         )
-        return RestApi(
+        rest = RestApi(
             self,
             "Rest",
             config=self._config,
@@ -126,6 +126,10 @@ class ServiceStack(Stack):
             routes={path: function for kind in self.kinds for path, function in kind.routes.items()},
             logs=self.logs,
         )
+        own = own_hosts(self, self._config, (rest.rest_api.rest_api_id, self.live.websocket_api.api_id))
+        for function in (functions.api, self.webhooks.sender):
+            function.add_environment("OWN_HOSTS", own)
+        return rest
 
     def _alarms(self) -> Alarms:
         return Alarms(

@@ -69,6 +69,7 @@ class Settings(Environment):
     cors_origins = text()
     webhook_allow_http = flag()
     allow_private_cidrs = texts()
+    own_hosts = texts()
     webhook_schedule_seconds = numbers()
     webhook_timeout_seconds = number()
     webhook_circuit_failures = number()
@@ -257,6 +258,7 @@ class Dependencies(Parts):
         return Policy.of(
             allow_http=self.settings.webhook_allow_http,
             allow_private_cidrs=self.settings.allow_private_cidrs,
+            own_hosts=self.settings.own_hosts,
             runtime_api=os.environ.get("AWS_LAMBDA_RUNTIME_API", ""),
             credentials_uri=os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI", ""),
         )

@@ -6,7 +6,8 @@
     │   ├── PayloadTooLarge          413
     │   ├── Forbidden                403
     │   ├── NotFound                 404
-    │   └── Conflict                 409
+    │   ├── Conflict                 409
+    │   └── LoopDetected             508
     ├── JobFailure                   fails the job; its owner sees `code` and the message
     │   ├── InvalidDocument
     │   │   ├── UnsupportedType      unsupported_type
@@ -82,6 +83,12 @@ class NotFound(RequestError):
 
 class Conflict(RequestError):
     code, status = "conflict", 409
+
+
+class LoopDetected(RequestError):
+    """https://www.rfc-editor.org/rfc/rfc5842#section-7.2"""
+
+    code, status = "loop_detected", 508
 
 
 class JobFailure(RecadoError):

@@ -12,6 +12,9 @@ from typing import Any
 SUBMITTED, PROGRESS, ENDED = "submitted", "progress", "ended"
 """The lifecycle of a job at an event, independent of the event's name."""
 
+DELIVERY_HEADER = "Recado-Delivery"
+"""The header of every webhook, with the delivery's id. A request with it is a webhook of some deployment."""
+
 OWNER_KIND = "endpoint"
 OWNER_EVENTS = ("endpoint.disabled", "ping")
 """Events of an owner, which have no job id and no sequence."""

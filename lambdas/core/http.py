@@ -8,22 +8,48 @@ from types import MappingProxyType
 from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, CORSConfig, Response
-from aws_lambda_powertools.event_handler.api_gateway import BaseRouter, Router
+from aws_lambda_powertools.event_handler.api_gateway import BaseRouter, ResponseBuilder, Router
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 from aws_lambda_powertools.event_handler.openapi.exceptions import (
     RequestUnsupportedContentType,
     RequestValidationError,
 )
+from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEvent
 from pydantic import BaseModel
 
-from core.errors import Forbidden, RequestError, Retryable
+from core.errors import Forbidden, LoopDetected, RequestError, Retryable
+from core.events import DELIVERY_HEADER
 from core.log import logger
 
 PROBLEM_JSON = "application/problem+json"
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # https://www.rfc-editor.org/rfc/rfc9110#name-safe-methods
 MAX_AGE_SECONDS = 3600
 
 Tags = Mapping[str, Collection[str]]
 """Path -> the values of the discriminator of its body, if the body is a union of models."""
+
+
+class _Resolver(APIGatewayRestResolver):
+    """Refuses webhooks before it reads a request: a middleware would run after the validation."""
+
+    def resolve(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        if not is_mutating_webhook(event):
+            return super().resolve(event, context)
+        error = LoopDetected(
+            f"This request is a webhook: it has the header {DELIVERY_HEADER}. Webhooks can only read here. "
+            "To start a job from a webhook, have your receiver make a request of its own."
+        )
+        refusal = ResponseBuilder[APIGatewayProxyEvent](_request_error(error))
+        return refusal.build(APIGatewayProxyEvent(dict(event)), self._cors)
+
+
+def is_mutating_webhook(event: Mapping[str, Any]) -> bool:
+    """Whether a webhook of any deployment calls something that can change something.
+
+    It would cause the next webhook, without an end. The header counts whatever its value is.
+    """
+    names = {name.lower() for name in event.get("headers") or ()}
+    return DELIVERY_HEADER.lower() in names and event["httpMethod"] not in SAFE_METHODS
 
 
 def resolver(cors_origins: str, *routers: Router, tags: Tags = MappingProxyType({})) -> APIGatewayRestResolver:
@@ -31,9 +57,7 @@ def resolver(cors_origins: str, *routers: Router, tags: Tags = MappingProxyType(
 
     `cors_origins`: origins that may call the API from a browser, separated by commas; none if empty.
     """
-    app = APIGatewayRestResolver(
-        enable_validation=True, cors=_cors(cors_origins), json_body_deserializer=_read_json
-    )
+    app = _Resolver(enable_validation=True, cors=_cors(cors_origins), json_body_deserializer=_read_json)
     app.exception_handler(RequestError)(_request_error)
     app.exception_handler(RequestValidationError)(lambda error: _invalid(error, app, tags))
     app.exception_handler(RequestUnsupportedContentType)(_not_json)

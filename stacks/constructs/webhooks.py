@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -130,3 +131,13 @@ def outbound_environment(config: Config) -> dict[str, str]:
         "WEBHOOK_ALLOW_HTTP": json.dumps(config.webhook_allow_http),
         "ALLOW_PRIVATE_CIDRS": json.dumps(list(config.allow_private_cidrs)),
     }
+
+
+def own_hosts(stack: Stack, config: Config, api_ids: Collection[str]) -> str:
+    """The hosts of these APIs (REST and WebSocket) and of the configuration, as JSON.
+
+    From the ids of the APIs: their URLs depend on the stage, and so on the functions that get this.
+    """
+    suffixes = (f"{stack.region}.{stack.url_suffix}", f"{stack.region}.api.aws")  # IPv4, and dual-stack
+    hosts = [f"{api}.execute-api.{suffix}" for api in api_ids for suffix in suffixes]
+    return stack.to_json_string([*hosts, *config.own_hosts])

@@ -71,7 +71,7 @@ class System:
 @pytest.fixture(scope="session")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with engine.running(tmp_path_factory.mktemp("engine")) as running:
-        assembly = deploy.synthesise(running.workspace, context=CONTEXT)
+        assembly = deploy.synthesise(running.workspace, context=deploy.own_hosts(running) | CONTEXT)
         deploy.bootstrap(running)
         yield System(running, deploy.deploy(running, assembly), assembly)
 

@@ -19,6 +19,7 @@ from core.webhooks.transport import client, signing
 from webhooks.sender.destinations import Destination
 
 USER_AGENT = "Recado-Webhooks/1"
+ATTEMPT_HEADER = "recado-attempt"
 GONE = 410
 
 
@@ -49,7 +50,13 @@ def make_attempt(delivery: Delivery, endpoint: Endpoint, destination: Destinatio
 
 def _headers(delivery: Delivery, destination: Destination, body: bytes, *, timestamp: int) -> dict[str, str]:
     signatures = signing.sign(destination.secrets, event_id=delivery.event_id, timestamp=timestamp, body=body)
-    return {"content-type": content_type(delivery.format), "user-agent": USER_AGENT, **signatures}
+    return {
+        "content-type": content_type(delivery.format),
+        "user-agent": USER_AGENT,
+        events.DELIVERY_HEADER.lower(): delivery.delivery_id,
+        ATTEMPT_HEADER: str(delivery.attempts + 1),
+        **signatures,
+    }
 
 
 def _post(

@@ -38,6 +38,7 @@ _REASONS = {
 _REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 _REFUSED_PREFIXES = {
     "proxy-": "it is for proxies",
+    "recado-": _OURS,
     "webhook-": _PROOF,
     "svix-": _PROOF,
     "x-signature": _PROOF,
