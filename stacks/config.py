@@ -34,6 +34,10 @@ class Config:
 
     api_throttle_rate: int
     api_throttle_burst: int
+    open_throttle_rate: int
+    open_throttle_burst: int
+    link_throttle_rate: int
+    link_throttle_burst: int
     api_log_role: bool
     authorizer_cache_seconds: int
     cors_origins: tuple[str, ...]
@@ -208,6 +212,10 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("authorizer_cache_seconds", 0, 3600),
     _between("api_throttle_rate", 1, 10_000),
     _between("api_throttle_burst", 1, 10_000),
+    _between("open_throttle_rate", 1, 10_000),
+    _between("open_throttle_burst", 1, 10_000),
+    _between("link_throttle_rate", 1, 10_000),
+    _between("link_throttle_burst", 1, 10_000),
     _between("idempotency_hours", 1, 24 * 90),
     _between("embedding_dimensions", 1, 4096),
     _between("chunk_size", 20, 20_000),

@@ -6,6 +6,7 @@
     │   ├── PayloadTooLarge          413
     │   ├── Forbidden                403
     │   ├── NotFound                 404
+    │   ├── NotAcceptable            406
     │   ├── Conflict                 409
     │   └── LoopDetected             508
     ├── JobFailure                   fails the job; its owner sees `code` and the message
@@ -79,6 +80,10 @@ class Forbidden(RequestError):
 
 class NotFound(RequestError):
     code, status = "not_found", 404
+
+
+class NotAcceptable(RequestError):
+    code, status = "not_acceptable", 406
 
 
 class Conflict(RequestError):

@@ -22,6 +22,18 @@ from core.events import DELIVERY_HEADER
 from core.log import logger
 
 PROBLEM_JSON = "application/problem+json"
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Strict-Transport-Security": "max-age=31536000",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Of every response, since a browser may show it.
+
+https://cheatsheetseries.owasp.org/cheatsheets/REST_Security_Cheat_Sheet.html#security-headers
+"""
+
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # https://www.rfc-editor.org/rfc/rfc9110#name-safe-methods
 MAX_AGE_SECONDS = 3600
 
@@ -30,11 +42,18 @@ Tags = Mapping[str, Collection[str]]
 
 
 class _Resolver(APIGatewayRestResolver):
-    """Refuses webhooks before it reads a request: a middleware would run after the validation."""
+    """Refuses webhooks before it reads a request, and adds security headers to every response.
+
+    A middleware could do neither: it runs after the validation, and not for the answers to errors.
+    """
 
     def resolve(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-        if not is_mutating_webhook(event):
-            return super().resolve(event, context)
+        response = self._refuse(event) if is_mutating_webhook(event) else super().resolve(event, context)
+        headers = response["multiValueHeaders"]
+        response["multiValueHeaders"] = {name: [value] for name, value in SECURITY_HEADERS.items()} | headers
+        return response
+
+    def _refuse(self, event: Mapping[str, Any]) -> dict[str, Any]:
         error = LoopDetected(
             f"This request is a webhook: it has the header {DELIVERY_HEADER}. Webhooks can only read here. "
             "To start a job from a webhook, have your receiver make a request of its own."
@@ -96,6 +115,15 @@ def json_response(body: Any, *, status: int = 200, headers: Mapping[str, str] | 
         body=body,
         headers={"Cache-Control": "no-store"} | dict(headers or {}),
     )
+
+
+def matches(known: str, etag: str) -> bool:
+    """Whether an If-None-Match has this ETag: https://www.rfc-editor.org/rfc/rfc9110#name-if-none-match
+
+    The comparison is weak.
+    """
+    offered = [part.strip().removeprefix("W/") for part in known.split(",")]
+    return "*" in offered or etag in offered
 
 
 class Problem(BaseModel):

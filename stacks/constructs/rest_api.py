@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Size
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -17,6 +17,15 @@ STAGE = "v1"
 OPEN_PATHS = ("health", "openapi.json", "docs")
 LINKS = ("status", "events")
 PROBLEM_JSON = "application/problem+json"
+# Like those of the functions (`core.http`). A static value cannot contain the quotes of 'none'; a sandbox runs no
+# script.
+SECURITY_HEADERS = {
+    "Content-Security-Policy": "'sandbox'",
+    "Referrer-Policy": "'no-referrer'",
+    "Strict-Transport-Security": "'max-age=31536000'",
+    "X-Content-Type-Options": "'nosniff'",
+    "X-Frame-Options": "'DENY'",
+}
 # Gateway response type -> status, problem type, title and what to do.
 GATEWAY_PROBLEMS = {
     "UNAUTHORIZED": (
@@ -66,6 +75,7 @@ class RestApi(Construct):
             deploy_options=self._stage(config, logs),
             cloud_watch_role=False,
             default_cors_preflight_options=_cors(config.cors_origins),
+            min_compression_size=Size.kibibytes(1),
         )
         logs.allow(self.rest_api.deployment_stage)
         self._gateway_responses(config)
@@ -76,11 +86,24 @@ class RestApi(Construct):
             stage_name=STAGE,
             throttling_rate_limit=config.api_throttle_rate,
             throttling_burst_limit=config.api_throttle_burst,
-            tracing_enabled=True,
+            method_options=self._open_methods(config),
+            tracing_enabled=False,  # X-Ray records paths, and the path of a link is a token
             access_log_destination=apigateway.LogGroupLogDestination(logs.group("Access")),
             # the resource instead of the path: a path or a query may contain a token
             access_log_format=apigateway.AccessLogFormat.custom(json.dumps(_ACCESS_LOG)),
         )
+
+    def _open_methods(self, config: Config) -> dict[str, apigateway.MethodDeploymentOptions]:
+        """Anybody may call these, so each has a throttle of its own and leaves the others' alone."""
+        pages = apigateway.MethodDeploymentOptions(
+            throttling_rate_limit=config.open_throttle_rate, throttling_burst_limit=config.open_throttle_burst
+        )
+        links = apigateway.MethodDeploymentOptions(
+            throttling_rate_limit=config.link_throttle_rate, throttling_burst_limit=config.link_throttle_burst
+        )
+        return {f"/{path}/GET": pages for path in OPEN_PATHS} | {
+            f"/follow/{{token}}/{name}/GET": links for name in LINKS
+        }
 
     def _gateway_responses(self, config: Config) -> None:
         for name, (status, problem, detail) in GATEWAY_PROBLEMS.items():
@@ -93,7 +116,7 @@ class RestApi(Construct):
     def _gateway_response(self, config: Config, name: str, status: int | None, problem: str, detail: str) -> None:
         body = {"type": f"urn:recado:problem:{problem}", "title": problem.replace("_", " "), "detail": detail}
         template = json.dumps(body | ({"status": status} if status else {}))
-        headers = {"Content-Type": f"'{PROBLEM_JSON}'"}
+        headers = {"Content-Type": f"'{PROBLEM_JSON}'"} | SECURITY_HEADERS
         if name == "UNAUTHORIZED":
             headers["WWW-Authenticate"] = "'Bearer'"
         if name == "THROTTLED":

@@ -144,15 +144,37 @@ def test_authorizer_results_are_cached_by_key(app: Assembly) -> None:
 
 
 def test_calls_are_throttled_as_configured(app: Assembly) -> None:
-    """Rate and burst of every method are configured, and no payload is logged."""
-    (settings,) = stage(app)["MethodSettings"]
-    assert settings == {
+    """Rate and burst of every method are configured, and no payload is logged.
+
+    A method that needs no key has a throttle of its own, so it takes no call from those who have one.
+    """
+    common, *open_methods = stage(app)["MethodSettings"]
+    assert common == {
         "HttpMethod": "*",
         "ResourcePath": "/*",
         "ThrottlingRateLimit": CONTEXT["api_throttle_rate"],
         "ThrottlingBurstLimit": CONTEXT["api_throttle_burst"],
         "DataTraceEnabled": False,
     }
+    throttled = {
+        (method["HttpMethod"], method["ResourcePath"].replace("~1", "/")[1:]): method for method in open_methods
+    }
+    assert throttled.keys() == OPEN | LINKED
+    for call, method in throttled.items():
+        group = "open" if call in OPEN else "link"
+        for name, knob in (("ThrottlingRateLimit", "rate"), ("ThrottlingBurstLimit", "burst")):
+            assert method[name] == CONTEXT[f"{group}_throttle_{knob}"] < common[name]
+
+
+def test_no_trace_has_a_token(app: Assembly) -> None:
+    """The stage is not traced: X-Ray records paths, and the path of a link is a token."""
+    assert not stage(app).get("TracingEnabled")
+
+
+def test_large_responses_are_compressed(app: Assembly) -> None:
+    """API Gateway compresses a response of over a kibibyte for clients that accept it."""
+    (api,) = app.of("AWS::ApiGateway::RestApi")
+    assert api.properties["MinimumCompressionSize"] == 1024
 
 
 def test_the_access_log_has_no_path_and_no_query(app: Assembly) -> None:
@@ -162,12 +184,11 @@ def test_the_access_log_has_no_path_and_no_query(app: Assembly) -> None:
     assert {"request_id", "resource", "status", "owner"} <= set(logged)
 
 
-def test_access_is_logged_and_traced(app: Assembly) -> None:
-    """The access log goes to a log group of the stack, and X-Ray traces requests from the gateway on."""
+def test_access_is_logged(app: Assembly) -> None:
+    """The access log goes to a log group of the stack."""
     assert last(stage(app)["AccessLogSetting"]["DestinationArn"]) in {
         g.name for g in app.of("AWS::Logs::LogGroup")
     }
-    assert stage(app)["TracingEnabled"] is True
 
 
 @pytest.mark.parametrize("name", STATUSES)

@@ -8,6 +8,8 @@ from typing import Any
 from core.aws.blobs import Blobs
 from core.errors import InvalidRequest, PayloadTooLarge
 
+MAX_KEY_BYTES = 1024  # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
@@ -40,7 +42,7 @@ class Inputs:
 
         Raises InvalidRequest if this owner has no such upload, and PayloadTooLarge.
         """
-        if not s3_key.startswith(f"uploads/{self.owner}/"):
+        if not s3_key.startswith(f"uploads/{self.owner}/") or len(s3_key.encode()) > MAX_KEY_BYTES:
             raise InvalidRequest("This is not an s3_key that POST /uploads returned to you.", field=field)
         found = self.blobs.head(s3_key)
         if found is None:

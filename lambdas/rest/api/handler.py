@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayRestResolver, Response
 from aws_lambda_powertools.event_handler.api_gateway import Router
 
 from core.dependencies import dependencies
-from core.http import resolver
+from core.errors import NotAcceptable
+from core.http import matches, resolver
 from kinds.registry import KINDS
 from rest.api import deliveries, jobs, live, uploads, webhooks
 
+PUBLIC_SECONDS = 3600
 router = Router()
 
 
@@ -24,16 +30,50 @@ def health() -> Response[str]:
 
 @router.get("/openapi.json", include_in_schema=False)
 def openapi() -> Response[str]:
-    from rest.api.openapi import document  # imports the routes of other functions
-
-    return Response(status_code=200, content_type="application/json", body=json.dumps(document()))
+    return public(_openapi_json(), "application/json")
 
 
 @router.get("/docs", include_in_schema=False)
 def docs() -> Response[str]:
+    from rest.api.openapi import content_security_policy
+
+    if not accepts_gzip(router.current_event.headers.get("accept-encoding") or ""):
+        raise NotAcceptable("The page is large. Send 'Accept-Encoding: gzip', as browsers do; curl: --compressed.")
+    policy = {"Content-Security-Policy": content_security_policy(_docs_page())}
+    return public(_docs_page(), "text/html; charset=utf-8", headers=policy)
+
+
+@functools.cache
+def _openapi_json() -> str:
+    from rest.api.openapi import document  # imports the routes of other functions
+
+    return json.dumps(document())
+
+
+@functools.cache
+def _docs_page() -> str:
     from rest.api.openapi import page
 
-    return Response(status_code=200, content_type="text/html; charset=utf-8", body=page())
+    return page()
+
+
+def public(body: str, content_type: str, *, headers: Mapping[str, str] = MappingProxyType({})) -> Response[str]:
+    """A response that is the same for everybody until the next deployment, so anybody may cache it.
+
+    API Gateway compresses it for clients that accept that.
+    """
+    etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:24]}"'
+    cached = {"Cache-Control": f"public, max-age={PUBLIC_SECONDS}", "ETag": etag}
+    known = router.current_event.headers.get("if-none-match")
+    if known and matches(known, etag):
+        return Response(status_code=304, body="", headers=cached)
+    return Response(status_code=200, content_type=content_type, body=body, headers=cached | dict(headers))
+
+
+def accepts_gzip(header: str) -> bool:
+    """https://www.rfc-editor.org/rfc/rfc9110#name-accept-encoding"""
+    codings = [coding.strip().lower() for coding in header.split(",")]
+    return any(re.fullmatch(r"gzip(\s*;\s*q=(1(\.0*)?|0?\.\d*[1-9]\d*))?", coding) for coding in codings)
 
 
 @functools.cache

@@ -15,11 +15,11 @@ from aws_lambda_powertools.event_handler.openapi.params import Header, Path, Que
 from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
 from core.dependencies import dependencies
-from core.http import caller, json_response
+from core.http import caller, json_response, matches
 from core.jobs import History, Job, Snapshot, links, valid_job_id, views
 from core.jobs.models import EventLog, JobStatus
 from rest.long_poll import sse
-from rest.long_poll.polling import matches, until_any, until_changed
+from rest.long_poll.polling import until_any, until_changed
 
 MAX_EVENTS = 1000
 HISTORY_SECONDS = 60

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from core.events import Event
+from core.http import matches
 from core.jobs import Snapshot, views
 from core.webhooks.deliveries.model import Delivery
 
@@ -62,9 +63,3 @@ def _reads(
         sleep(min(interval, max(0.0, end - clock())))
         interval = min(LAST_INTERVAL_SECONDS, interval * GROWTH)
         yield read()
-
-
-def matches(known: str, etag: str) -> bool:
-    """Weak comparison: https://www.rfc-editor.org/rfc/rfc9110#name-if-none-match"""
-    offered = [part.strip().removeprefix("W/") for part in known.split(",")]
-    return "*" in offered or etag in offered

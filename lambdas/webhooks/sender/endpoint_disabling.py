@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from core.dependencies import HOUR_SECONDS, dependencies
 from core.log import logger
@@ -40,7 +41,7 @@ def disable(endpoint: Endpoint, *, reason: str, delivery: Delivery) -> None:
         endpoint.owner,
         "endpoint.disabled",
         endpoint_id=endpoint.endpoint_id,
-        url=endpoint.url,
+        host=urlsplit(endpoint.url or "").netloc,  # the rest of the URL can contain a token
         reason=reason,
         delivery_id=delivery.delivery_id,
     )

@@ -51,7 +51,12 @@ def test_lower_case_in_order() -> None:
         *("metadata", "metadata-flavor", "x-forwarded-for", "x-forwarded-host", "forwarded", "via", "x-real-ip"),
         *("x-signature", "x-signature-previous", "x-signature-256", "signature", "signature-input", "digest"),
         *("content-digest", "repr-digest", "webhook-id", "webhook-timestamp", "webhook-signature", "webhook-x"),
-        *("svix-id", "svix-signature"),
+        *("svix-id", "svix-signature", "recado-delivery", "recado-attempt", "recado-x"),
+        *("true-client-ip", "client-ip", "x-client-ip", "x-cluster-client-ip", "cf-connecting-ip"),
+        *("fly-client-ip", "fastly-client-ip", "x-appengine-user-ip", "x-azure-clientip", "x-envoy-original-path"),
+        *("x-remote-user", "remote-user", "x-original-url", "x-original-host", "x-rewrite-url", "x-host"),
+        *("x-forward-for", "x-http-method", "x-http-method-override", "x-method-override", "x-scheme"),
+        "x-apigw-api-id",
     ],
 )
 def test_refused_names(name: str) -> None:
