@@ -14,12 +14,14 @@ import resource
 import sys
 
 from core.errors import DocumentTooLarge, InvalidDocument, NoText, TooComplex
+from kinds.document.reading import sandbox
 from kinds.document.reading.sniff import PDF
 from kinds.document.reading.text import clean, is_blank
 
 
 def main(media_type: str, max_characters: int, timeout_seconds: float, memory_mb: int) -> None:
-    """Limit the resources of this process, then parse the document on standard input."""
+    """Limit this process, then parse the document on standard input."""
+    sandbox.enter()
     _limit_process(timeout_seconds, memory_mb)
     try:
         text, pages = extract(sys.stdin.buffer.read(), media_type=media_type, max_characters=max_characters)
@@ -55,10 +57,11 @@ def extract(data: bytes, *, media_type: str, max_characters: int) -> tuple[str, 
 
 
 def _limit_process(timeout_seconds: float, memory_mb: int) -> None:
-    """Effective only if the parent process dies: normally the parent ends this process before."""
+    """Limit memory and CPU time, and allow no file. The parent normally ends this process before the CPU time."""
     seconds = math.ceil(timeout_seconds) + 1
     _set_limit(resource.RLIMIT_CPU, seconds)
     _set_limit(resource.RLIMIT_CORE, 0)
+    _set_limit(resource.RLIMIT_FSIZE, 0)
     if sys.platform == "linux":  # other kernels reject or ignore it
         _set_limit(resource.RLIMIT_AS, memory_mb * 1024 * 1024)
 

@@ -1,7 +1,7 @@
 """Extracts the whole text of a document, or raises an error with the reason.
 
-A child process parses PDF and HTML. It has limits of time and memory, no credentials, and writes to a pipe only,
-so a hostile document fails its own job and nothing else.
+A child process parses PDF and HTML. It has limits of time and memory, no credentials, no sockets, and writes to a
+pipe only, so a hostile document fails its own job and nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import IO, cast
 
 from core.errors import DocumentTooLarge, InvalidDocument, ParseTimeout, RecadoError, TooComplex, by_name
+from kinds.document.reading import sandbox
 from kinds.document.reading.sniff import HTML, PDF, sniff
 from kinds.document.reading.text import clean, decode
 
@@ -80,6 +81,7 @@ def _parse_in_child(data: bytes, media_type: str, limits: Limits) -> ParsedDocum
 
 def _run(data: bytes, media_type: str, limits: Limits) -> tuple[bytes, int]:
     """The child's output and exit status. The child's process group is killed in any case."""
+    sandbox.hide_process()
     deadline = time.monotonic() + limits.timeout_seconds
     arguments = (limits.max_characters, limits.timeout_seconds, limits.memory_mb)
     with subprocess.Popen(
