@@ -4,7 +4,7 @@ RECADO = .venv/bin/python -m local
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down listen test explore test-browser check package deploy cdk
+.PHONY: help setup run up down listen test explore test-browser check lock package deploy cdk
 
 help:           ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -39,7 +39,11 @@ test-browser: setup  ## pages that follow real jobs, in a real browser; needs Ch
 	@.venv/bin/python -m pip --disable-pip-version-check install --quiet -r tests/browser/requirements.txt
 	.venv/bin/pytest tests/browser $(ARGS)
 
-package: setup  ## build the layers as AWS gets them and show the size of every function
+lock: setup     ## lock what deploys, with hashes, after a change in lambdas/requirements
+	@.venv/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.9
+	@.venv/bin/python -m local.lock
+
+package: setup  ## build the layers as AWS gets them, list their packages (SBOM), show the size of every function
 	@$(RECADO) package $(ARGS)
 
 deploy: setup   ## deploy to AWS with your credentials (ARGS="--profile name -c key=value")

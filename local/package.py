@@ -1,4 +1,4 @@
-"""`make package`: the functions as AWS gets them, layers included, and how large each is when unpacked."""
+"""`make package`: the functions as AWS gets them, how large each is when unpacked, and what is in their layers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from local import deploy, toolchain
+from local.sbom import write_sbom
 
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html: function and layers, unzipped
 LIMIT_BYTES = 250 * 1024 * 1024
@@ -28,6 +29,9 @@ def package(options: argparse.Namespace, console: Console) -> int:
         parts = ", ".join(f"{layer} {_mb(size)}" for layer, size in layers.items())
         table.add_row(name, _mb(code), parts, _mb(total), f"{total / LIMIT_BYTES:.0%}")
     console.print(table)
+    bill = toolchain.WORKSPACE / "package" / "sbom.cdx.json"
+    count = write_sbom(bill, layer_folders(assembly))
+    console.print(f"{count} packages in the layers: {bill.relative_to(toolchain.ROOT)}")
     return int(any(code + sum(layers.values()) > LIMIT_BYTES for code, layers in sizes.values()))
 
 
@@ -47,6 +51,16 @@ def function_sizes(assembly: Path) -> dict[str, tuple[int, dict[str, int]]]:
     }
 
 
+def layer_folders(assembly: Path) -> dict[str, Path]:
+    """Layer -> its unpacked folder."""
+    resources = json.loads((assembly / f"{STACK}.template.json").read_text())["Resources"]
+    return {
+        _layer_name(key): _folder(assembly, each["Properties"]["Content"])
+        for key, each in resources.items()
+        if each["Type"] == "AWS::Lambda::LayerVersion"
+    }
+
+
 def _layers(properties: dict[str, Any]) -> list[str]:
     return [layer["Ref"] for layer in properties.get("Layers", [])]
 
@@ -56,8 +70,11 @@ def _layer_name(logical_id: str) -> str:
 
 
 def _size(assembly: Path, location: dict[str, Any]) -> int:
-    folder = assembly / f"asset.{location['S3Key'].removesuffix('.zip')}"
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in _folder(assembly, location).rglob("*") if file.is_file())
+
+
+def _folder(assembly: Path, location: dict[str, Any]) -> Path:
+    return assembly / f"asset.{location['S3Key'].removesuffix('.zip')}"
 
 
 def _mb(size: int) -> str:

@@ -1,4 +1,4 @@
-"""Lambda layers from pinned requirements, built by pip without Docker, on any machine."""
+"""Lambda layers from locked requirements, built by pip without Docker, on any machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aws_cdk import AssetHashType, BundlingOptions, DockerImage, ILocalBundling
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-REQUIREMENTS = Path("lambdas/requirements")
+REQUIREMENTS = Path("lambdas/requirements/locked")
 # Every tag up to Amazon Linux 2023's glibc: with the oldest alone, pip silently takes years-old releases.
 MANYLINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014")
 UNUSED = ("__pycache__", "tests", "*.pyi", "*.pyx", "*.pxd", "*.h", "bin")
@@ -39,6 +39,7 @@ class PipBundling:
             "--quiet",
             "--disable-pip-version-check",
             "--no-compile",
+            "--require-hashes",  # also that every package is listed, those that others need included
         ]
         command += ["--target", str(target), "--only-binary=:all:", "--python-version"]
         command += [self._runtime.removeprefix("python"), *platforms, "-r", str(self._requirements)]
@@ -68,7 +69,7 @@ def _compile(target: Path) -> None:
 def dependency_layer(
     scope: Construct, name: str, *, runtime: lambda_.Runtime, architecture: lambda_.Architecture
 ) -> lambda_.LayerVersion:
-    """The layer of `lambdas/requirements/<name>.txt`."""
+    """The layer of `lambdas/requirements/locked/<name>.txt`."""
     requirements = REQUIREMENTS / f"{name}.txt"
     bundling = BundlingOptions(
         image=DockerImage.from_registry("unused"),  # CDK asks for one; the local bundling never falls through

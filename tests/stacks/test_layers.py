@@ -13,6 +13,7 @@ from aws_cdk import aws_lambda as lambda_
 
 from stacks.constructs import layers
 
+SOURCES = layers.REQUIREMENTS.parent
 ARM, X86 = lambda_.Architecture.ARM_64, lambda_.Architecture.X86_64
 
 
@@ -58,13 +59,31 @@ def test_pip_installs_for_the_platform_of_lambda(pip: list[list[str]], tmp_path:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in layers.REQUIREMENTS.glob("*.txt")))
 def test_layer_installs_its_requirements_file(pip: list[list[str]], tmp_path: Path, name: str) -> None:
-    """pip gets the file that the layer is named after, and the file pins every version."""
+    """pip gets the locked file that the layer is named after, and accepts nothing without a hash."""
     synthesise(tmp_path, ARM, name=name)
-    ((*_, option, path),) = pip
-    assert (option, path) == ("-r", f"lambdas/requirements/{name}.txt")
-    lines = [line for line in Path(path).read_text().splitlines() if not line.startswith("#")]
-    assert lines
-    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in lines)
+    ((*command, option, path),) = pip
+    assert (option, path) == ("-r", f"lambdas/requirements/locked/{name}.txt")
+    assert "--require-hashes" in command
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in layers.REQUIREMENTS.glob("*.txt")))
+def test_what_deploys_is_locked(name: str) -> None:
+    """The locked file has the versions that the layer's own file names, and hashes of every package."""
+    chosen = [line for line in (SOURCES / f"{name}.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in chosen)
+    text = (layers.REQUIREMENTS / f"{name}.txt").read_text().replace("\\\n", " ")
+    locked = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    assert set(chosen) <= {requirement for requirement, *_ in locked}
+    for requirement, *rest in locked:
+        assert re.fullmatch(r"[a-z0-9-]+==[0-9.a-z]+", requirement)
+        assert [part for part in rest if re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", part)]
+
+
+def test_every_layer_is_locked() -> None:
+    """Each file of requirements has a locked one: `make lock` writes it."""
+    assert {path.name for path in SOURCES.glob("*.txt")} == {
+        path.name for path in layers.REQUIREMENTS.glob("*.txt")
+    }
 
 
 def test_change_of_one_file_rebuilds_one_layer(
