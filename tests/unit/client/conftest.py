@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from recado import _io, _retry, _watcher
-from tests.unit.client.stub_http import Caller, StubHttp
+from tests.unit.client.stub_http import Caller, StubHttp, call_client
 from tests.unit.client.stub_service import StubService, payloads, running
 
 
@@ -40,7 +41,7 @@ def http() -> StubHttp:
 @pytest.fixture(params=[False, True], ids=["blocking", "asyncio"])
 def call(request: pytest.FixtureRequest, http: StubHttp) -> Caller:
     """Runs a function with each of the two clients."""
-    return Caller(http, asynchronous=request.param)
+    return partial(call_client, http, asynchronous=request.param)
 
 
 @pytest.fixture

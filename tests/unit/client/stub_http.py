@@ -70,6 +70,8 @@ HIT = {
 UPLOAD = {"s3_key": "uploads/me/x", "url": "https://store/x?sig=1", "headers": {"If-None-Match": "*"}}
 
 Act = Callable[[Any], Any]
+Caller = Callable[..., Any]
+"""Calls an `Act` with one of the clients. Other arguments are options of the client."""
 
 
 @dataclass
@@ -98,18 +100,11 @@ class StubHttp:
         return json.loads(self.requests[number].read())
 
 
-class Caller:
-    """Calls a function with one of the clients. The items of an iterator become a list."""
-
-    def __init__(self, http: StubHttp, *, asynchronous: bool) -> None:
-        self.http, self.asynchronous = http, asynchronous
-
-    def __call__(self, act: Act, **options: Any) -> Any:
-        return call_client(self.http, act, asynchronous=self.asynchronous, **options)
-
-
 def call_client(handle: Callable[[httpx2.Request], Any], act: Act, *, asynchronous: bool, **options: Any) -> Any:
-    """The result of `act` with a client whose requests `handle` answers; `handle` may be a coroutine function."""
+    """The result of `act` with one of the clients. The items of an iterator become a list.
+
+    `handle` answers the requests. It may be a coroutine function; another function runs in a thread.
+    """
     if asynchronous:
         return asyncio.run(_call_async(handle, act, options))
     with (
@@ -123,8 +118,9 @@ def call_client(handle: Callable[[httpx2.Request], Any], act: Act, *, asynchrono
 async def _call_async(handle: Callable[[httpx2.Request], Any], act: Act, options: dict[str, Any]) -> Any:
     async def respond(request: httpx2.Request) -> httpx2.Response:
         await request.aread()
-        response = handle(request)
-        return response if isinstance(response, httpx2.Response) else await response
+        if inspect.iscoroutinefunction(handle):
+            return await handle(request)
+        return await asyncio.to_thread(handle, request)
 
     async with (
         httpx2.AsyncClient(transport=httpx2.MockTransport(respond)) as http,

@@ -10,10 +10,10 @@ import contextlib
 import json
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,6 +21,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from recado import AsyncRecado, Recado
+
+KEY = "rk_test"
 JOB_ID = "job_01JTEST"
 KINDS = ("document", "errand")
 ENVELOPE = ("event", "event_id", "job_id", "sequence", "timestamp")
@@ -202,7 +205,7 @@ class StubService:
     ) -> None:
         if path == "/v1/follow/t/status":
             return await self._send_status(response, query, headers)
-        if headers.get("authorization") != "Bearer rk_test":
+        if headers.get("authorization") != f"Bearer {KEY}":
             return await response.json(401, {"type": "urn:recado:problem:unauthorized", "status": 401})
         job_id, after = path.removeprefix("/v1/jobs/").partition("/")[0], int(query.get("after", 0))
         if job_id in self.other_logs and path.endswith("/events"):
@@ -408,13 +411,38 @@ class _WebSocketClient:
         await self.connection.send(json.dumps(message))
 
 
+def collect(
+    service: StubService, iterate: Callable[[Any], Any], *, asynchronous: bool, count: int | None = None
+) -> list[Any]:
+    """What `iterate` yields with one of the clients: all items, or the first `count`."""
+    if asynchronous:
+        return asyncio.run(_collect_async(service, iterate, count))
+    with Recado(service.url, KEY, timeout=5) as client:
+        return list(islice(iterate(client), count))
+
+
+async def _collect_async(
+    service: StubService, iterate: Callable[[Any], AsyncGenerator[Any, None]], count: int | None
+) -> list[Any]:
+    items: list[Any] = []
+    async with (
+        AsyncRecado(service.url, KEY, timeout=5) as client,
+        contextlib.aclosing(iterate(client)) as found,
+    ):
+        async for item in found:
+            items.append(item)
+            if len(items) == count:
+                break
+    return items
+
+
 @contextlib.contextmanager
 def running() -> Iterator[StubService]:
     """The service in a thread of its own."""
-    service, ready, loop = StubService(), threading.Event(), asyncio.new_event_loop()
-    stop = asyncio.Event()
+    service, ready, stop = StubService(), threading.Event(), asyncio.Event()
 
     async def main() -> None:
+        service._loop = asyncio.get_running_loop()
         async with (
             await asyncio.start_server(service.serve_http, "127.0.0.1", 0) as http,
             serve(
@@ -429,23 +457,18 @@ def running() -> Iterator[StubService]:
         ):
             service.url = f"http://127.0.0.1:{_port(http)}/v1"
             service.live = f"ws://127.0.0.1:{_port(live)}/v1?token=t"
-            service._loop = loop
             ready.set()
             await stop.wait()
 
-    thread = threading.Thread(target=_run, args=(loop, main), daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
     assert ready.wait(10)
     try:
         yield service
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        assert service._loop
+        service._loop.call_soon_threadsafe(stop.set)
         thread.join(10)
-
-
-def _run(loop: asyncio.AbstractEventLoop, main: Callable[[], Awaitable[None]]) -> None:
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(main())  # type: ignore[arg-type]
 
 
 def _port(server: Any) -> int:

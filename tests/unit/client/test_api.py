@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import io
 import json
 import re
 from pathlib import Path
@@ -17,7 +16,7 @@ from recado import AsyncRecado, Recado, models
 from recado._api import Operations
 from recado._webhooks_api import WebhookOperations
 from recado.errors import ApiError, BadAnswer
-from recado.models import Delivery, Job, Pending
+from recado.models import Job
 from tests.unit.client.stub_http import (
     DELIVERY,
     DOCUMENT,
@@ -175,15 +174,6 @@ def test_nested_objects_are_parsed(call: Caller, http: StubHttp) -> None:
     assert (job.progress.done, job.error.code, job.raw["mood"], job.is_final) == (2, "c", "fine", False)
 
 
-def test_a_test_of_an_endpoint_returns_its_delivery(call: Caller, http: StubHttp) -> None:
-    """A finished ping is a delivery with its attempts, an unfinished one is pending."""
-    http.responses = [{**DELIVERY, "attempts": [DELIVERY["last_attempt"]]}, (202, {"delivery_id": "dlv_2"}, {})]
-    finished, pending = call(lambda c: c.webhooks.test("wh_1")), call(lambda c: c.webhooks.test("wh_1"))
-    assert isinstance(finished, Delivery)
-    assert finished.attempts[0].duration_ms == 31
-    assert isinstance(pending, Pending)
-
-
 @pytest.mark.parametrize("response", ["<html>", [], {"job_id": "job_1"}, "null"], ids=str)
 def test_invalid_responses_are_errors(call: Caller, http: StubHttp, response: Any) -> None:
     """HTML instead of JSON, a list instead of an object, or a missing field raises BadAnswer."""
@@ -225,16 +215,6 @@ def test_a_file_is_uploaded_and_submitted(call: Caller, http: StubHttp, tmp_path
     assert "transfer-encoding" not in put.headers
     assert json.loads(submitted.read())["input"] == {"s3_key": "uploads/me/x", "document_id": "r"}
     assert progress == [(65536, 200_000), (131072, 200_000), (196608, 200_000), (200_000, 200_000)]
-
-
-def test_upload_returns_the_s3_key(call: Caller, http: StubHttp) -> None:
-    """`upload` sends a file from its current position, and returns the key to submit."""
-    file = io.BytesIO(b"skip, keep")
-    file.seek(6)
-    http.responses = [UPLOAD, (200, "", {})]
-    assert call(lambda c: c.upload(file, filename="a.md")) == "uploads/me/x"
-    assert http.body() == {"filename": "a.md", "content_type": "text/markdown", "size": 4}
-    assert http.requests[1].read() == b"keep"
 
 
 def test_a_failed_upload_is_retried(call: Caller, http: StubHttp, delays: list[float]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recado import AsyncRecado, Recado, _io, _retry
+from recado import Recado, _io, _retry
 from recado._coroutines import run
 from recado._deadline import Deadline
 from recado._event_stream import EventStream, SeenEvents
@@ -25,9 +24,15 @@ from recado._http import HttpApi
 from recado._io import Request, Response
 from recado.errors import ConnectionFailed, InvalidRequest, MissingExtra, NotFound, Unauthorized, WaitTimeout
 from recado.models import JobEvent, JobStatus
-from tests.unit.client.stub_service import Payload, StubService, batches, payload, without_status
-
-KEY = "rk_test"
+from tests.unit.client.stub_service import (
+    KEY,
+    Payload,
+    StubService,
+    batches,
+    collect,
+    payload,
+    without_status,
+)
 
 
 @dataclass
@@ -322,52 +327,46 @@ def test_follow_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 # ── with sockets ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def follow_blocking(service: StubService, count: int, **options: Any) -> list[Any]:
-    """The first `count` events."""
-    with Recado(service.url, KEY) as client:
-        return [event.raw for event in islice(client.follow(timeout=10, **options), count)]
+Follow = Callable[..., list[Any]]
 
 
-def follow_asyncio(service: StubService, count: int, **options: Any) -> list[Any]:
-    async def read() -> list[Any]:
-        yielded = []
-        async with (
-            AsyncRecado(service.url, KEY) as client,
-            aclosing(client.follow(timeout=10, **options)) as events,
-        ):
-            async for event in events:
-                yielded.append(event.raw)
-                if len(yielded) == count:
-                    break
-        return yielded
+@pytest.fixture(params=[False, True], ids=["blocking", "asyncio"])
+def follow_service(service: StubService, request: pytest.FixtureRequest, short_delays: None) -> Follow:
+    """The first `count` events that a client yields."""
 
-    return asyncio.run(read())
+    def follow(count: int, on_connected: Callable[[], object]) -> list[Any]:
+        events = collect(
+            service,
+            lambda client: client.follow(timeout=10, on_connected=on_connected),
+            asynchronous=request.param,
+            count=count,
+        )
+        return [event.raw for event in events]
+
+    return follow
 
 
-BOTH_CLIENTS = pytest.mark.parametrize("follow", [follow_blocking, follow_asyncio])
 EVENTS = [payload(number, "progressed", job_id) for job_id in ("job_a", "job_b") for number in (1, 2)]
 FRAME_BYTES = 4
 """Of a WebSocket frame around a message of more than 125 bytes."""
 
 
 @pytest.mark.enable_socket
-@pytest.mark.usefixtures("short_delays")
-@BOTH_CLIENTS
-def test_events_of_all_jobs_come_over_one_websocket(service: StubService, follow: Any) -> None:
+def test_events_of_all_jobs_come_over_one_websocket(service: StubService, follow_service: Follow) -> None:
     """A ticket opens the WebSocket. Truncated events are fetched."""
     service.reset([], batch_size=2, repeats=1, truncated={2})
-    assert follow(service, 4, on_connected=lambda: service.append(*EVENTS)) == EVENTS
+    assert follow_service(4, lambda: service.append(*EVENTS)) == EVENTS
     assert service.requests[:2] == ["POST /v1/live/tickets", "WS"]
     assert service.received == [{"action": "follow", "kind": "document"}]
     assert service.tickets == set()
 
 
 @pytest.mark.enable_socket
-@pytest.mark.usefixtures("short_delays")
-@BOTH_CLIENTS
 @pytest.mark.parametrize("events", [-1, 0, 1])
 @pytest.mark.parametrize("more", [0, 1, 30])
-def test_a_websocket_that_breaks_is_reopened(service: StubService, follow: Any, events: int, more: int) -> None:
+def test_a_websocket_that_breaks_is_reopened(
+    service: StubService, follow_service: Follow, events: int, more: int
+) -> None:
     """The new connection has another ticket. An event in a message that was cut is fetched or sent again."""
     first, second = EVENTS[:2]
     messages = [{"type": "following", "kind": "document"}, {"type": "events", "events": [first]}]
@@ -379,12 +378,12 @@ def test_a_websocket_that_breaks_is_reopened(service: StubService, follow: Any, 
         for event in islice(pending, 1):
             service.append(event)
 
-    def append_one_now_and_one_later() -> None:
+    def on_connected() -> None:
         append_one()
-        threading.Timer(0.05, append_one).start()
+        if events != 0:
+            threading.Timer(0.05, append_one).start()
 
-    on_connected = append_one if events == 0 else append_one_now_and_one_later
-    yielded = follow(service, 1 if events == 0 else 2, on_connected=on_connected)
+    yielded = follow_service(1 if events == 0 else 2, on_connected)
     # The job began in a message that was cut, so it is unknown until its next event.
     assert yielded == ([second] if events == 0 else [first, second])
     assert service.requests.count("POST /v1/live/tickets") == 2

@@ -9,7 +9,8 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from recado import _http, _io, _uploads
 from recado._coroutines import run
 from recado.errors import BadAnswer, ConnectionFailed, Forbidden, InvalidRequest
-from tests.unit.client.stub_http import Act, call_client
+from tests.unit.client.stub_http import Caller, call_client
 
 PART_BYTES = 100_000
 DATA = random.Random(7).randbytes(3 * PART_BYTES + 12_345)
@@ -96,12 +97,9 @@ def asynchronous(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-CallStore = Callable[[Act], Any]
-
-
 @pytest.fixture
-def call_store(asynchronous: bool, store: StubStore) -> CallStore:
-    return lambda act: call_client(store, act, asynchronous=asynchronous, retries=2)
+def call_store(asynchronous: bool, store: StubStore) -> Caller:
+    return partial(call_client, store, asynchronous=asynchronous, retries=2)
 
 
 @pytest.fixture
@@ -117,7 +115,7 @@ def sources(folder: Path) -> Iterator[Any]:
     yield from (path, DATA, file)
 
 
-def test_parts_are_uploaded_and_completed(call_store: CallStore, store: StubStore, tmp_path: Path) -> None:
+def test_parts_are_uploaded_and_completed(call_store: Caller, store: StubStore, tmp_path: Path) -> None:
     """A path, bytes, or a file from its current position is sent in parts, without the key."""
     for source in sources(tmp_path):
         store.__init__()  # type: ignore[misc]
@@ -134,7 +132,7 @@ def test_parts_are_uploaded_and_completed(call_store: CallStore, store: StubStor
         assert lengths == [12_345, PART_BYTES, PART_BYTES, PART_BYTES]
 
 
-def test_smaller_files_are_not_uploaded_in_parts(call_store: CallStore, store: StubStore) -> None:
+def test_smaller_files_are_not_uploaded_in_parts(call_store: Caller, store: StubStore) -> None:
     """A file of the threshold is uploaded in parts, and one with a byte less is not."""
     with pytest.raises(BadAnswer):  # the stub knows uploads in parts only
         call_store(lambda c: c.upload(bytes(PART_BYTES - 1)))
@@ -143,13 +141,7 @@ def test_smaller_files_are_not_uploaded_in_parts(call_store: CallStore, store: S
     assert store.bodies[1]["parts"] is True
 
 
-def test_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files from 16 MiB on are uploaded in parts."""
-    monkeypatch.undo()
-    assert _uploads.MULTIPART_THRESHOLD_BYTES == 16 * 1024 * 1024
-
-
-def test_a_failed_part_is_retried_alone(call_store: CallStore, store: StubStore, no_delays: None) -> None:
+def test_a_failed_part_is_retried_alone(call_store: Caller, store: StubStore, no_delays: None) -> None:
     """The other parts are sent once."""
     store.part_failures[2], store.part_failures[4] = [CUT, 503], [500]
     call_store(lambda c: c.upload(DATA))
@@ -187,7 +179,7 @@ def test_progress_never_decreases(asynchronous: bool, size: int, failures: dict[
     ("failures", "error"), [([403], Forbidden), ([CUT] * 3, ConnectionFailed), ([422], InvalidRequest)]
 )
 def test_a_part_that_fails_for_good_aborts_the_upload(
-    call_store: CallStore, store: StubStore, no_delays: None, failures: list[Any], error: type[Exception]
+    call_store: Caller, store: StubStore, no_delays: None, failures: list[Any], error: type[Exception]
 ) -> None:
     """The part's error is raised, and the upload is not completed."""
     store.part_failures[3] = list(failures)
@@ -197,7 +189,7 @@ def test_a_part_that_fails_for_good_aborts_the_upload(
     assert COMPLETE not in store.lines
 
 
-def test_a_failed_abort_is_ignored(call_store: CallStore, store: StubStore) -> None:
+def test_a_failed_abort_is_ignored(call_store: Caller, store: StubStore) -> None:
     """The error of the upload is raised. The service deletes the parts later."""
     store.part_failures[1], store.abort_failures = [403], [CUT]
     with pytest.raises(Forbidden):
@@ -205,7 +197,7 @@ def test_a_failed_abort_is_ignored(call_store: CallStore, store: StubStore) -> N
     assert store.lines.count(ABORT) == 1
 
 
-def test_completion_is_retried(call_store: CallStore, store: StubStore, no_delays: None) -> None:
+def test_completion_is_retried(call_store: Caller, store: StubStore, no_delays: None) -> None:
     """Completion is idempotent, so it is retried."""
     store.complete_failures = [CUT, 503]
     assert call_store(lambda c: c.upload(DATA)) == KEY
@@ -213,7 +205,7 @@ def test_completion_is_retried(call_store: CallStore, store: StubStore, no_delay
     assert ABORT not in store.lines
 
 
-def test_a_refused_completion_aborts_the_upload(call_store: CallStore, store: StubStore) -> None:
+def test_a_refused_completion_aborts_the_upload(call_store: Caller, store: StubStore) -> None:
     """The error of the completion is raised."""
     store.complete_failures = [422]
     with pytest.raises(InvalidRequest):
@@ -221,14 +213,14 @@ def test_a_refused_completion_aborts_the_upload(call_store: CallStore, store: St
     assert store.lines[-1] == ABORT
 
 
-def test_a_part_needs_an_etag(call_store: CallStore, store: StubStore) -> None:
+def test_a_part_needs_an_etag(call_store: Caller, store: StubStore) -> None:
     """A response without it is not from S3."""
     store.sends_etags = False
     with pytest.raises(BadAnswer, match="ETag"):
         call_store(lambda c: c.upload(DATA))
 
 
-def test_an_error_of_on_progress_aborts_the_upload(call_store: CallStore, store: StubStore) -> None:
+def test_an_error_of_on_progress_aborts_the_upload(call_store: Caller, store: StubStore) -> None:
     """The callback's error is raised, in whatever thread it was called."""
 
     def fail_always(*_: int) -> None:
@@ -242,8 +234,8 @@ def test_an_error_of_on_progress_aborts_the_upload(call_store: CallStore, store:
 class ConcurrencyMeter:
     """Responds as the store, but to a part only when four parts have arrived."""
 
-    def __init__(self, store: StubStore, barrier: Any) -> None:
-        self.store, self.barrier = store, barrier
+    def __init__(self, store: StubStore) -> None:
+        self.store, self.barrier = store, threading.Barrier(4, timeout=10)
         self.current = self.maximum = 0
 
     def count(self, change: int) -> None:
@@ -251,7 +243,7 @@ class ConcurrencyMeter:
             self.current += change
             self.maximum = max(self.maximum, self.current)
 
-    def respond(self, request: httpx2.Request) -> httpx2.Response:
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
         request.read()
         if request.method == "PUT":
             self.count(1)
@@ -259,21 +251,11 @@ class ConcurrencyMeter:
             self.count(-1)
         return self.store(request)
 
-    async def respond_async(self, request: httpx2.Request) -> httpx2.Response:
-        if request.method == "PUT":
-            self.count(1)
-            async with asyncio.timeout(10):
-                await self.barrier.wait()
-            self.count(-1)
-        return self.store(request)
-
 
 def test_four_parts_are_sent_at_a_time(store: StubStore, asynchronous: bool) -> None:
     """There are never more, and not fewer while parts are left."""
-    meter = ConcurrencyMeter(store, asyncio.Barrier(4) if asynchronous else threading.Barrier(4, timeout=10))
-    respond: Any = meter.respond_async if asynchronous else meter.respond
-    data = bytes(8 * PART_BYTES)
-    call_client(respond, lambda c: c.upload(data), asynchronous=asynchronous)
+    meter, data = ConcurrencyMeter(store), bytes(8 * PART_BYTES)
+    call_client(meter, lambda c: c.upload(data), asynchronous=asynchronous)
     assert meter.maximum == 4
     assert len(store.parts) == 8
 
@@ -284,29 +266,17 @@ def test_a_failure_cancels_the_other_parts(
     """Delays before retries end at once, and no further part is sent."""
     monkeypatch.setattr(_http, "retry_delay", lambda *_: 60.0)
     store.part_failures.update({1: [CUT], 2: [CUT], 3: [CUT], 4: [403]})
-    respond = slow_down(store, asynchronous)
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "PUT" and int(request.url.path[1:]) > 4:
+            time.sleep(0.2)
+        return store(request)
+
     began = time.monotonic()
     with pytest.raises(Forbidden):
         call_client(respond, lambda c: c.upload(bytes(9 * PART_BYTES)), asynchronous=asynchronous, retries=2)
     assert time.monotonic() - began < 20
     assert len([line for line in store.lines if line.startswith("PUT")]) < 9
-
-
-def slow_down(store: StubStore, asynchronous: bool) -> Callable[[httpx2.Request], Any]:
-    """The store with delayed responses to part 5 and later."""
-
-    def delay(request: httpx2.Request) -> float:
-        return 0.2 if request.method == "PUT" and int(request.url.path[1:]) > 4 else 0
-
-    def respond(request: httpx2.Request) -> httpx2.Response:
-        time.sleep(delay(request))
-        return store(request)
-
-    async def respond_async(request: httpx2.Request) -> httpx2.Response:
-        await asyncio.sleep(delay(request))
-        return store(request)
-
-    return respond_async if asynchronous else respond
 
 
 def test_a_failure_cancels_a_request_that_is_being_sent(store: StubStore) -> None:

@@ -14,15 +14,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recado import AsyncRecado, Recado, _api, _io, _watcher, _websocket
+from recado import Recado, _api, _io, _watcher, _websocket
 from recado.errors import ConnectionFailed, NotFound, Unauthorized, WaitTimeout
 from recado.models import JobCanceled, JobFailed
 from recado.polling import poll_with_backoff
-from tests.unit.client.stub_service import FINAL, JOB_ID, OPEN, Payload, StubService, payload, payloads
+from tests.unit.client.stub_service import (
+    FINAL,
+    JOB_ID,
+    KEY,
+    OPEN,
+    Payload,
+    StubService,
+    collect,
+    payload,
+    payloads,
+)
 
 pytestmark = [pytest.mark.enable_socket, pytest.mark.usefixtures("short_delays")]
 TRANSPORTS = _watcher.TRANSPORTS
-KEY = "rk_test"
 
 
 @pytest.fixture
@@ -40,13 +49,6 @@ def paths(service: StubService) -> list[str]:
 
 
 # ── watch ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_after_skips_events(client: Recado, transport: Any) -> None:
-    """Events up to number `after` are not yielded."""
-    assert sequences(client, transport=transport, after=5) == [6, 7, 8]
-    assert sequences(client, transport=transport, after=8) == []
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -110,43 +112,19 @@ def test_each_event_is_yielded_once_and_in_order(
     service.reset(log[:first], hold_seconds=0.05, retry_after="0", cuts=cuts, **options)
     writer = threading.Thread(target=append_slowly, args=(service, log[first:]))
     writer.start()
-    watch = watch_asyncio if asynchronous else watch_blocking
-    yielded = watch(service.url, after, transport)
+    yielded = collect(
+        service,
+        lambda client: client.watch(JOB_ID, after=after, transport=transport, timeout=20),
+        asynchronous=asynchronous,
+    )
     writer.join()
-    assert yielded == service.as_sent(log[after:])
+    assert [event.raw for event in yielded] == service.as_sent(log[after:])
 
 
 def append_slowly(service: StubService, events: list[Payload]) -> None:
     for event in events:
         time.sleep(0.001)
         service.append(event)
-
-
-def watch_blocking(url: str, after: int, transport: Any) -> list[Any]:
-    with Recado(url, KEY, timeout=5) as client:
-        return [event.raw for event in client.watch(JOB_ID, after=after, transport=transport, timeout=20)]
-
-
-def watch_asyncio(url: str, after: int, transport: Any) -> list[Any]:
-    async def watch() -> list[Any]:
-        async with AsyncRecado(url, KEY, timeout=5) as client:
-            events = client.watch(JOB_ID, after=after, transport=transport, timeout=20)
-            return [event.raw async for event in events]
-
-    return asyncio.run(watch())
-
-
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("ending", FINAL)
-def test_events_without_status_end_with_the_job(
-    client: Recado, service: StubService, transport: Any, ending: str
-) -> None:
-    """If the service is older than the status of events, the job's status is requested."""
-    service.reset(payloads(4, ending=ending), sends_status=False)
-    events = list(client.watch(JOB_ID, transport=transport, timeout=5))
-    assert [(event.sequence, event.status, event.is_final) for event in events] == [
-        (number, "", False) for number in (1, 2, 3, 4)
-    ]
 
 
 def test_the_final_event_ends_an_sse_stream(client: Recado, service: StubService) -> None:
@@ -373,23 +351,6 @@ def test_a_lost_event_is_replayed(client: Recado, service: StubService) -> None:
     with service.append_later(0.1, *log[2:]):
         assert sequences(client, transport="websocket") == [1, 2, 3, 4, 5, 6, 7, 8]
     assert service.received == [{"action": "subscribe", "job_id": JOB_ID, "after": 3}]
-
-
-def test_an_idle_websocket_sends_pings(
-    client: Recado, service: StubService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some pings are replaced by a replay request, because a pushed event may have been lost."""
-    monkeypatch.setattr(_websocket, "PING_SECONDS", 0.02)
-    monkeypatch.setattr(_websocket, "PINGS_PER_REPLAY", 3)
-    *before, last = service.log
-    service.reset(before)
-    with service.append_later(0.3, last):
-        assert sequences(client, transport="websocket") == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert service.received[:3] == [
-        {"action": "ping"},
-        {"action": "ping"},
-        {"action": "subscribe", "job_id": JOB_ID, "after": 7},
-    ]
 
 
 @pytest.mark.parametrize(("sends_status", "is_requested"), [(True, False), (False, True)])

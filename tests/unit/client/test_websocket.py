@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import deque
 from typing import Any
 
 import pytest
 
-from recado import AsyncRecado, Recado, _io
+from recado import Recado, _io
 from recado._coroutines import run
 from recado._event_cursor import EventCursor, EventGap
 from recado._messages import events_in_message
@@ -17,9 +16,7 @@ from recado._streamed_text import StreamedText
 from recado._websocket import JobWebSocketSession
 from recado.errors import BadAnswer, ConnectionFailed, MissingExtra
 from recado.models import Delta
-from tests.unit.client.stub_service import JOB_ID, StubService, payload, payloads
-
-KEY = "rk_test"
+from tests.unit.client.stub_service import JOB_ID, KEY, StubService, collect, payload, payloads
 
 
 class StubWebSocket:
@@ -97,6 +94,13 @@ def test_a_ping_of_the_service_answers_ours() -> None:
     assert socket.sent == [{"action": "ping"}] * 3
 
 
+def test_every_fifth_ping_is_a_replay_request() -> None:
+    """A pushed event may have been lost while the connection was idle."""
+    socket = StubWebSocket(events(1), subscribed(1), *[None, {"type": "pong"}] * 5)
+    receive_all(socket)
+    assert socket.sent == [{"action": "ping"}] * 4 + [replay_request(1)]
+
+
 def test_a_missing_first_replay_is_requested() -> None:
     """If the replay of the URL has not ended when the session is idle, it is requested."""
     socket = StubWebSocket(None, subscribed(0), None)
@@ -119,9 +123,9 @@ def test_an_event_that_is_sent_during_a_replay_is_requested_after_it() -> None:
 
 def test_an_error_message_ends_the_session() -> None:
     """Errors about other jobs are ignored."""
-    error = {"type": "error", "code": "forbidden", "message": "This connection has ended. Connect again."}
+    error = {"type": "error", "code": "forbidden", "message": "This connection was closed. Connect again."}
     assert receive_all(StubWebSocket({**error, "job_id": "job_other"}, subscribed(0))) == []
-    with pytest.raises(ConnectionFailed, match="forbidden: This connection has ended"):
+    with pytest.raises(ConnectionFailed, match="forbidden: This connection was closed"):
         receive_all(StubWebSocket(error))
 
 
@@ -196,22 +200,14 @@ def test_on_delta_gets_the_new_text(service: StubService, asynchronous: bool) ->
     deltas: list[Delta] = []
     *before, last = payloads(8)
     service.reset(before, messages=[{"type": "ping"}, *STORY], events_after_messages=[last])
-    yielded = asyncio.run(watch_asyncio(service, deltas)) if asynchronous else watch_blocking(service, deltas)
-    assert yielded == [1, 2, 3, 4, 5, 6, 7, 8]
+    yielded = collect(
+        service,
+        lambda client: client.watch(JOB_ID, transport="websocket", on_delta=deltas.append),
+        asynchronous=asynchronous,
+    )
+    assert [event.sequence for event in yielded] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert [(each.text, each.is_snapshot) for each in deltas] == [
         ("Once upon", True),
         (" a", False),
         (" time", False),
     ]
-
-
-def watch_blocking(service: StubService, deltas: list[Delta]) -> list[int]:
-    with Recado(service.url, KEY) as client:
-        watching = client.watch(JOB_ID, transport="websocket", on_delta=deltas.append)
-        return [event.sequence for event in watching]
-
-
-async def watch_asyncio(service: StubService, deltas: list[Delta]) -> list[int]:
-    async with AsyncRecado(service.url, KEY) as client:
-        watching = client.watch(JOB_ID, transport="websocket", on_delta=deltas.append)
-        return [event.sequence async for event in watching]
