@@ -1,4 +1,4 @@
-"""The command line against tables and a bucket in moto, and topics that write down what they are sent."""
+"""The command line with tables and a bucket in moto, and a stub of SNS."""
 
 from __future__ import annotations
 
@@ -17,22 +17,27 @@ from ops.__main__ import main
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
+    """Exit status, standard output and standard error."""
+
     status: int
     out: str
     err: str
 
 
-@pytest.fixture
-def ops(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """Run `python -m ops` with these arguments; a wrong usage ends it as it ends the process."""
+Ops = Callable[..., Result]
 
-    def run(*arguments: str) -> Answer:
+
+@pytest.fixture
+def ops(capsys: pytest.CaptureFixture[str]) -> Ops:
+    """Runs `python -m ops` with these arguments."""
+
+    def run(*arguments: str) -> Result:
         try:
             status = main(arguments)
         except SystemExit as end:
             status = int(end.code or 0)
-        return Answer(status, *capsys.readouterr())
+        return Result(status, *capsys.readouterr())
 
     return run
 
@@ -47,7 +52,7 @@ def keys(dynamodb: Any, keys_table: str, monkeypatch: pytest.MonkeyPatch) -> Key
 
 @dataclass
 class Topics:
-    """SNS: what was published, as (topic, body, attributes), but for bodies that it refuses."""
+    """A stub of SNS. `published`: (topic, body, attributes). `refused`: the errors for some bodies."""
 
     published: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     refused: dict[str, Exception] = field(default_factory=dict)
@@ -69,7 +74,7 @@ class Deployment:
 
 @pytest.fixture
 def deployed(dynamodb: Any, jobs_table: str, s3: Any, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    """What `republish` reads, and where it sends."""
+    """The table and the bucket that `republish` reads, and the topics that it publishes to."""
     topics = Topics()
     parts = {
         "JobsTable": jobs_table,

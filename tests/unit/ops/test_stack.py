@@ -1,8 +1,8 @@
-"""Where the deployed parts are: the stack's outputs, or a sentence that says why they cannot be had."""
+"""The outputs of the stack, and the errors if there are none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import boto3
@@ -12,14 +12,12 @@ from botocore.stub import Stubber
 from core.auth import KeyStore
 from ops import stack
 from ops.stack import StackNotFound
-from tests.unit.ops.conftest import Answer
-
-Ops = Callable[..., Answer]
+from tests.unit.ops.conftest import Ops, Result
 
 
 @pytest.fixture
 def cloudformation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
-    """CloudFormation's client, which answers what the test tells it to, in AWS's own form."""
+    """A client of CloudFormation that returns the responses of the test."""
     client = boto3.client("cloudformation")
     monkeypatch.setattr(boto3, "client", {"cloudformation": client}.__getitem__)
     with Stubber(client) as stubber:
@@ -37,27 +35,27 @@ def describe(stubber: Stubber, name: str, **outputs: str) -> None:
 
 
 def test_outputs_are_read_from_cloudformation(cloudformation: Stubber) -> None:
-    """By the stack's name, each under its own."""
+    """They are read by the name of the stack."""
     describe(cloudformation, "RecadoService", KeysTable="keys-1", JobsTable="jobs-1")
     assert stack.outputs("RecadoService") == {"KeysTable": "keys-1", "JobsTable": "jobs-1"}
 
 
-def test_a_stack_of_something_else_is_no_service(cloudformation: Stubber) -> None:
-    """A stack without the service's outputs is not mistaken for it."""
+def test_another_stack_is_refused(cloudformation: Stubber) -> None:
+    """The error names the output that is missing."""
     describe(cloudformation, "Website", Url="https://example.com")
     with pytest.raises(StackNotFound, match="Website has no output KeysTable"):
         stack.outputs("Website")
 
 
-def test_a_stack_that_is_not_there_is_named(ops: Ops, cloudformation: Stubber) -> None:
-    """One line names the stack that was asked for; the exit status is that of a wrong call."""
+def test_a_missing_stack_is_named(ops: Ops, cloudformation: Stubber) -> None:
+    """The error names the stack, and the exit status is 2."""
     message = "Stack with id RecadoService does not exist"
     cloudformation.add_client_error("describe_stacks", "ValidationError", message)
-    assert ops("keys", "ls") == Answer(2, "", f"ops: stack RecadoService: {message}\n")
+    assert ops("keys", "ls") == Result(2, "", f"ops: stack RecadoService: {message}\n")
 
 
 def test_another_stack_can_be_named(ops: Ops, keys: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--stack` chooses among deployments."""
+    """`--stack` selects a deployment."""
     parts, asked = stack.outputs("RecadoService"), []
     monkeypatch.setattr(stack, "outputs", lambda name: asked.append(name) or parts)
     assert ops("--stack", "RecadoStaging", "keys", "ls").status == 0
@@ -75,20 +73,20 @@ def test_another_stack_can_be_named(ops: Ops, keys: KeyStore, monkeypatch: pytes
         (("AWS_DEFAULT_REGION", "AWS_REGION"), "You must specify a region."),
     ],
 )
-def test_without_credentials_or_region_it_says_so(
+def test_missing_credentials_and_a_missing_region_are_errors(
     ops: Ops, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], message: str
 ) -> None:
-    """No stack trace: one line that says what is missing."""
+    """The error is one line that says what is missing."""
     for name in missing:
         monkeypatch.delenv(name)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    assert ops("keys", "ls") == Answer(2, "", f"ops: {message}\n")
+    assert ops("keys", "ls") == Result(2, "", f"ops: {message}\n")
 
 
-def test_what_aws_refuses_is_told_in_a_line(ops: Ops, keys: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that is gone, or may not be read, is a sentence as well."""
-    monkeypatch.setattr(stack, "outputs", lambda name: {"KeysTable": "gone"})
-    answer = ops("keys", "ls")
-    assert (answer.status, answer.out) == (2, "")
-    assert answer.err.startswith("ops: An error occurred (ResourceNotFoundException)")
-    assert answer.err.count("\n") == 1
+def test_an_error_of_aws_is_one_line(ops: Ops, keys: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that does not exist is an error without a stack trace."""
+    monkeypatch.setattr(stack, "outputs", lambda name: {"KeysTable": "missing"})
+    result = ops("keys", "ls")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("ops: An error occurred (ResourceNotFoundException)")
+    assert result.err.count("\n") == 1
