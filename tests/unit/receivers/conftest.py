@@ -1,4 +1,4 @@
-"""The examples, each loaded anew with its secret in the environment, and requests as the service signs them."""
+"""Loads the example receivers, and signs requests as the service does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clock() -> Iterator[time_machine.Coordinates]:
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Import an example by its file's name, with these secrets or with none."""
+    """Imports an example by the name of its file. `secrets`: RECADO_WEBHOOK_SECRET, unset if None."""
 
     def load(name: str, secrets: str | None = SECRET) -> ModuleType:
         monkeypatch.delenv("RECADO_WEBHOOK_SECRET", raising=False)
@@ -48,7 +48,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
 
 @pytest.fixture
 def sign() -> Sign:
-    """The headers of a delivery made now."""
+    """Returns the headers of a delivery that is sent now."""
 
     def sign(body: bytes, *, event_id: str = "evt_1", keys: str | list[str] = SECRET) -> dict[str, str]:
         signed = signing.sign(keys, event_id=event_id, timestamp=int(time.time()), body=body)
