@@ -1,4 +1,4 @@
-"""local.deploy: what is given to the CDK CLI, and what comes back."""
+"""local.deploy: the arguments and the environment of the CDK CLI, and its results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def engine(tmp_path: Path) -> Engine:
 
 
 def stub_cli(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Replace the CDK CLI by a shell script that sees the same arguments and environment."""
+    """Replace the CDK CLI by a shell script with the same arguments and environment."""
     monkeypatch.setattr(toolchain, "cdk", lambda: ["/bin/sh", "-c", script, "cdk"])
     monkeypatch.setattr(toolchain, "path_with_node", lambda: os.defpath)
 
@@ -30,14 +30,14 @@ def python(monkeypatch: pytest.MonkeyPatch) -> Path:
     return python
 
 
-def test_every_override_is_a_knob_of_cdk_json() -> None:
-    """An override that no knob reads would change nothing and say so nowhere."""
+def test_every_override_is_in_cdk_json() -> None:
+    """An override with another name would have no effect."""
     knobs = json.loads((toolchain.ROOT / "cdk.json").read_text())["context"]
     assert set(deploy.OVERRIDES) <= set(knobs)
 
 
 def test_overrides_become_options_of_the_cli() -> None:
-    """`-c key=value` each, the caller's own last."""
+    """Each becomes `-c key=value`. Those of the caller are the last, so they take precedence."""
     options = deploy.as_options(deploy.overrides(Path("/code"), {"log_level": "DEBUG"}))
     assert options[:2] == ["-c", "runtime=provided.al2023"]
     assert "code_directory=/code" in options
@@ -48,9 +48,9 @@ def test_overrides_become_options_of_the_cli() -> None:
 def test_code_is_lambdas_and_a_bootstrap(
     tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch, native: bool
 ) -> None:
-    """The asset holds every handler, an executable `bootstrap` with the project's Python, and nothing stale.
+    """The asset has all handlers and an executable `bootstrap` with the project's Python, and no old files.
 
-    Where awslambdaric has no native part, ours is beside it.
+    If awslambdaric has no native client, it also has the client in Python.
     """
     monkeypatch.setattr(deploy, "_has_native_runtime_client", lambda: native)
     (tmp_path / "code").mkdir()
@@ -65,28 +65,21 @@ def test_code_is_lambdas_and_a_bootstrap(
     assert not [path for path in code.rglob("*") if path.name in {"__pycache__", "requirements", "stale.py"}]
 
 
-def test_outputs_of_all_stacks_are_returned(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One dictionary, whatever stack an output is of."""
-    outputs = '{"Storage": {"Table": "t"}, "Service": {"ApiUrl": "u"}}'
-    stub_cli(monkeypatch, f"echo '{outputs}' > {engine.workspace}/outputs.json")
-    assert deploy.deploy(engine, Path("/assembly")) == {"Table": "t", "ApiUrl": "u"}
-
-
-def test_cli_sees_the_engine_and_nothing_of_the_caller(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No profile, key, proxy or home of the caller's can send a local deployment anywhere else."""
+def test_cli_has_the_environment_of_the_engine(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No profile, key, proxy or home directory of the caller is used, so the deployment stays local."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "HTTPS_PROXY", "NODE_OPTIONS"):
-        monkeypatch.setenv(name, "the-callers")
+        monkeypatch.setenv(name, "of-the-caller")
     stub_cli(monkeypatch, "env; pwd")
     deploy.bootstrap(engine)
     seen = (engine.workspace / "cdk-bootstrap.log").read_text()
-    assert "the-callers" not in seen
+    assert "of-the-caller" not in seen
     assert "AWS_ENDPOINT_URL=http://127.0.0.1:1\n" in seen
     assert f"HOME={engine.workspace}/home\n" in seen
     assert seen.endswith(f"{engine.workspace}\n")
 
 
-def test_failure_of_the_cli_is_told_in_its_own_words(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error carries what the CLI printed last, and where the rest is."""
+def test_an_error_of_the_cli_has_its_output(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the last lines of the output, and the path of the log."""
     stub_cli(monkeypatch, "echo 'Unrecognized resource types: [X]'; exit 1")
     with pytest.raises(deploy.DeployFailed, match=r"cdk bootstrap failed .*cdk-bootstrap\.log[^$]*Unrecognized"):
         deploy.bootstrap(engine)

@@ -1,4 +1,4 @@
-"""local.launcher: the amendments to the engine."""
+"""local.launcher: the patches of the engine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ QUEUE = {"Records": [{"eventSource": "aws:sqs"}]}
 FAILED = {"body": {"batchItemFailures": [{"itemIdentifier": "7"}]}, "log": "text"}
 
 
-def amended(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], event: Any) -> dict[str, Any]:
-    """What the engine makes of `answer` to `event` once it is amended."""
+def invoke(monkeypatch: pytest.MonkeyPatch, response: dict[str, Any], event: Any) -> dict[str, Any]:
+    """The result of an invocation in the patched engine if the function returns `response`."""
     service = ModuleType("lambda_svc")
-    service._execute_function = lambda function, event: answer  # type: ignore[attr-defined]
+    service._execute_function = lambda function, event: response  # type: ignore[attr-defined]
     services = ModuleType("ministack.services")
     services.lambda_svc = service  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ministack", ModuleType("ministack"))
@@ -30,15 +30,15 @@ def amended(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], event: Any)
 
 
 def test_failed_records_of_a_stream_fail_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error is what makes the engine bring a stream's batch again."""
-    result = amended(monkeypatch, FAILED, STREAM)
+    """The engine retries a batch only after an error."""
+    result = invoke(monkeypatch, FAILED, STREAM)
     assert result["error"]
     assert result["log"] == "text"
     assert "7" in result["body"]["errorMessage"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "event"),
+    ("response", "event"),
     [
         (FAILED, QUEUE),
         ({"body": {"batchItemFailures": []}}, STREAM),
@@ -47,12 +47,12 @@ def test_failed_records_of_a_stream_fail_the_batch(monkeypatch: pytest.MonkeyPat
         ({"body": {}}, ["no", "object"]),
     ],
 )
-def test_everything_else_passes(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], event: Any) -> None:
-    """Queues report failures correctly by themselves, and an answer without failures is a success."""
-    assert amended(monkeypatch, answer, event) is answer
+def test_other_results_are_not_changed(monkeypatch: pytest.MonkeyPatch, response: Any, event: Any) -> None:
+    """The engine handles failures of queue messages itself, and a response without failures is a success."""
+    assert invoke(monkeypatch, response, event) is response
 
 
 def test_the_function_that_holds_requests_exists() -> None:
-    """Its invocations take no turn, so its handler's name must be the one that is deployed."""
+    """It is excluded from the limit of concurrent invocations by the name of its handler."""
     file = Path(__file__).parents[3] / "lambdas" / f"{launcher.HOLDS_REQUESTS.replace('.', '/')}.py"
     assert file.is_file()

@@ -1,4 +1,4 @@
-"""local.setup: done once, finished after an interruption, and plain about what is missing."""
+"""local.setup: it runs once, continues after an interruption, and says what is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = toolchain.ROOT
 
 
 class Recorder:
-    """Stands in for `subprocess.run`: notes commands, and makes what `python -m venv` would."""
+    """A stub of `subprocess.run` that records commands and creates the files of `python -m venv`."""
 
     def __init__(self, returncode: int = 0) -> None:
         self.commands: list[list[str]] = []
@@ -55,7 +55,7 @@ def set_up(project: Path) -> None:
 
 
 def test_second_setup_does_nothing(project: Path, run: Recorder) -> None:
-    """With the same requirements, no process is started at all."""
+    """If the requirements have not changed, no process is started."""
     set_up(project)
     assert len(run.installs) == 1
     run.commands.clear()
@@ -64,7 +64,7 @@ def test_second_setup_does_nothing(project: Path, run: Recorder) -> None:
 
 
 def test_changed_requirements_are_installed(project: Path, run: Recorder) -> None:
-    """The stamp is of the files' content."""
+    """The stamp is a hash of the files."""
     set_up(project)
     (project / "needs.txt").write_text("six==1.16.0\n")
     set_up(project)
@@ -72,7 +72,7 @@ def test_changed_requirements_are_installed(project: Path, run: Recorder) -> Non
 
 
 def test_working_environment_is_kept(project: Path, run: Recorder) -> None:
-    """Whatever has changed, what works is added to and never thrown away: somebody may be using it."""
+    """If the requirements change, the environment is updated and not replaced, because it may be in use."""
     set_up(project)
     (project / "needs.txt").write_text("six==1.16.0\n")
     run.commands.clear()
@@ -81,7 +81,7 @@ def test_working_environment_is_kept(project: Path, run: Recorder) -> None:
 
 
 def test_missing_interpreter_is_noticed(project: Path, run: Recorder) -> None:
-    """An environment whose Python was uninstalled is made anew, whatever its stamp says."""
+    """An environment whose Python was uninstalled is created again, whatever its stamp is."""
     set_up(project)
     python = project / ".venv" / "bin" / "python"
     python.unlink()
@@ -91,7 +91,7 @@ def test_missing_interpreter_is_noticed(project: Path, run: Recorder) -> None:
 
 
 def test_failed_download_leaves_no_stamp(project: Path, run: Recorder) -> None:
-    """It says that a network is needed, and the next setup tries again."""
+    """The error says that a network is needed, and the next setup installs again."""
     run.returncode = 1
     with pytest.raises(setup.SetupFailed, match=r"needs a network that reaches PyPI"):
         set_up(project)
@@ -101,14 +101,14 @@ def test_failed_download_leaves_no_stamp(project: Path, run: Recorder) -> None:
 
 
 def test_old_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With both versions in the message."""
+    """The error has both versions."""
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
     with pytest.raises(setup.SetupFailed, match=r"Python 3\.9; 3\.11 or newer"):
         setup._check_python()
 
 
 def test_stamp_covers_every_included_file() -> None:
-    """What a requirements file includes, or installs from here, must be among those whose change is noticed."""
+    """It covers all files that a requirements file includes or installs from this project."""
 
     def included(name: str) -> set[str]:
         lines = (ROOT / name).read_text().splitlines()
