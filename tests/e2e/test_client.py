@@ -1,4 +1,4 @@
-"""The client, sync and async, the command `recado` against the deployed system, and who waits without them."""
+"""Both clients and the command `recado` with the deployed system, and programs that use neither."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ from local import corpus
 from local.receiver import is_genuine
 from recado import AsyncRecado, Recado, _uploads
 from recado.errors import Forbidden, WaitTimeout
-from recado.models import Delivery, Job, JobFailed
+from recado.models import Delivery, JobFailed
 from tests.e2e.conftest import System, know_jobs_as_short, wait_for
 from tests.e2e.sites import Site, site
 from tests.e2e.test_system import NOTE
 from tests.support import pdfs
 
-WAYS = ("sse", "long_poll", "poll")
 OWNER = "client"
-Told = list[tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +50,7 @@ def client(system: System, key: str, store: JobStore) -> Iterator[Recado]:
 
 @pytest.fixture(scope="module")
 def environment(client: Recado, key: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the command finds: nothing of this user's, and the file that RECADO_CONFIG names."""
+    """The environment of the command: nothing of this user, and the file that RECADO_CONFIG names."""
     home = tmp_path_factory.mktemp("home")
     here = {"PATH": os.environ["PATH"], "HOME": str(home), "RECADO_CONFIG": str(home / "local.toml")}
     login = subprocess.run(
@@ -67,7 +65,7 @@ COMMAND = str(Path(sys.executable).with_name("recado"))
 
 @pytest.fixture
 def recado(environment: dict[str, str], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the command as a program would: without a terminal."""
+    """Runs the command without a terminal."""
 
     def run(*arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:
         command = [COMMAND, *map(str, arguments)]
@@ -81,12 +79,8 @@ def recado(environment: dict[str, str], tmp_path: Path) -> Callable[..., subproc
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def told(events: Any) -> Told:
-    return [(event.sequence, event.event, event.event_id) for event in events]
-
-
 def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
-    """Its standard output, where it did what it was asked to."""
+    """The JSON lines of its standard output. It must have succeeded."""
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -94,33 +88,8 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def watch_at_once(url: str, key: str, job: Job) -> list[Told]:
-    async with AsyncRecado(url, key) as client:
-
-        async def watch(way: Any) -> Told:
-            return told([event async for event in client.watch(job, transport=way, timeout=60)])
-
-        return await asyncio.gather(*map(watch, WAYS))
-
-
-def test_every_way_sees_the_same(client: Recado, key: str, recado: Run) -> None:
-    """One job, watched at once by every transport, sync, async and by the command: the log, whole and in order."""
-    job = client.submit(text="\n\n".join(corpus.reference()[name] for name in ("with", "while", "yield")))
-    with ThreadPoolExecutor(5) as pool:
-        sync = [pool.submit(lambda way=way: told(client.watch(job, transport=way, timeout=60))) for way in WAYS]
-        command = pool.submit(recado, "watch", job.job_id, "--json", "--transport", "sse")
-        apart = pool.submit(asyncio.run, watch_at_once(client.url, key, job))
-        seen = [watched.result() for watched in sync] + apart.result()
-        said = [(event["sequence"], event["event"], event["event_id"]) for event in lines(command.result())]
-    log = told(client.events(job.job_id))
-    assert [sequence for sequence, *_ in log] == list(range(1, len(log) + 1))
-    assert log[-1][1] == "document.indexed"
-    for way in [*seen, said]:
-        assert way == log
-
-
-def tutorial(url: str, base: float = 1, cap: float = 60, max_attempts: int = 200) -> dict[str, Any]:
-    """The loop as people copy it: no key, no header, no library of ours."""
+def poll_as_in_tutorials(url: str, base: float = 1, cap: float = 60, max_attempts: int = 200) -> dict[str, Any]:
+    """A loop without a key, a header, or this package."""
     for attempt in range(max_attempts):
         response = requests.get(url, timeout=30)
         response.raise_for_status()
@@ -133,16 +102,16 @@ def tutorial(url: str, base: float = 1, cap: float = 60, max_attempts: int = 200
     raise TimeoutError("Polling exceeded maximum attempts")
 
 
-def test_the_loop_of_tutorials_works(client: Recado) -> None:
-    """Against the status link, unmodified: it returns for a job that completed and raises for one that failed."""
+def test_a_simple_polling_loop_works(client: Recado) -> None:
+    """With the status link, it returns for a completed job and raises for a failed one."""
     good, bad = client.submit(text=NOTE), client.submit(corpus.scan(), filename="scan.pdf")
-    assert tutorial(good.links["status"])["job_id"] == good.job_id
+    assert poll_as_in_tutorials(good.links["status"])["job_id"] == good.job_id
     with pytest.raises(RuntimeError, match="no_text"):
-        tutorial(bad.links["status"])
+        poll_as_in_tutorials(bad.links["status"])
 
 
-def test_links_open_one_job_and_nothing_else(client: Recado) -> None:
-    """With one character changed, or another job's id, a link is refused; `self` still asks for the key."""
+def test_a_link_is_valid_for_one_job(client: Recado) -> None:
+    """A link with a changed character or the id of another job is a 403. The link `self` needs the key."""
     mine, other = client.submit(text="Mine."), client.submit(text="Other.")
     link = mine.links["status"]
     assert requests.get(link, timeout=30).json()["job_id"] == mine.job_id
@@ -156,7 +125,7 @@ def test_links_open_one_job_and_nothing_else(client: Recado) -> None:
 
 
 class Stream:
-    """What a browser's EventSource does, by the specification, on one link; `cut` ends it in the middle."""
+    """Reads one link as an EventSource does, by the specification. `cut` ends a connection in the middle."""
 
     def __init__(self, link: str) -> None:
         self.url = urlsplit(link)
@@ -164,7 +133,7 @@ class Stream:
         self.answers: list[int] = []
 
     def connect(self, cut: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, str]]:
-        """(event, data) of one connection; what was read before it was cut in the middle is dropped."""
+        """(event, data) of one connection. An event that was cut in the middle is dropped."""
         connection = http.client.HTTPConnection(str(self.url.hostname), self.url.port, timeout=40)
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.last_id} if self.last_id else {})
         with contextlib.closing(connection):
@@ -199,23 +168,23 @@ class Stream:
 
 
 def test_an_event_source_follows_to_the_end(client: Recado) -> None:
-    """Cut anywhere, it comes back with Last-Event-ID: nothing is lost or repeated, `end` comes, and then 204."""
+    """After each cut it reconnects with the Last-Event-ID. No event is lost or repeated, and 204 follows `end`."""
     job = client.submit(text="\n\n".join(corpus.reference()[name] for name in ("with", "while")))
     chance = random.Random(4)  # the same cuts in every run
-    stream, seen, ends = Stream(job.links["events"]), list[Any](), list[Any]()
+    stream, received, ends = Stream(job.links["events"]), list[Any](), list[Any]()
     deadline = time.monotonic() + 60
     while 204 not in stream.answers:
-        assert time.monotonic() < deadline, seen
-        for event, data in stream.connect(lambda: len(seen) < 5 and chance.random() < 0.15):
-            (ends if event == "end" else seen).append(json.loads(data))
+        assert time.monotonic() < deadline, received
+        for event, data in stream.connect(lambda: len(received) < 5 and chance.random() < 0.15):
+            (ends if event == "end" else received).append(json.loads(data))
     assert stream.retry == 1
-    assert [(e["sequence"], e["event"], e["event_id"]) for e in seen] == told(client.events(job.job_id))
+    assert received == [event.raw for event in client.events(job.job_id)]
     assert ends[-1] == {"status": "completed"}
     assert len(stream.answers) > 3  # it was cut, or held in parts
 
 
 def test_few_requests_are_enough(client: Recado) -> None:
-    """The service knows how long such jobs take: when to come back, when it will be over, and what is not new."""
+    """The service sends the expected completion, a Retry-After, and a 304 for a known ETag."""
     job = client.job(client.submit(text=NOTE).job_id)
     assert job.expected_completion
     assert job.expected_completion > job.created_at
@@ -233,7 +202,7 @@ def test_few_requests_are_enough(client: Recado) -> None:
 
 
 def test_a_file_is_uploaded_indexed_and_found(client: Recado, recado: Run, tmp_path: Path) -> None:
-    """By the client, with progress, and by the command, which waits and says what came of it."""
+    """The client reports the progress, and the command waits and prints the result."""
     (tmp_path / "house.md").write_text(NOTE)
     (result,) = lines(recado("submit", "house.md", "--wait", "--json"))
     assert (result["status"], result["document_id"]) == ("completed", "house.md")
@@ -249,8 +218,10 @@ def test_a_file_is_uploaded_indexed_and_found(client: Recado, recado: Run, tmp_p
     assert {document.document_id for document in client.documents()} >= {"house.md", "pdb"}
 
 
-def test_a_large_file_goes_in_parts(system: System, client: Recado, key: str, recado: Run, tmp_path: Path) -> None:
-    """Three, joined to the very bytes by the async client, and by the command to a document that is found."""
+def test_a_large_file_is_uploaded_in_parts(
+    system: System, client: Recado, key: str, recado: Run, tmp_path: Path
+) -> None:
+    """The asyncio client uploads three parts, which are joined, and the command's document is found."""
     pages = pdfs.document(pdfs.show("The lighthouse keeper counts ships."))
     noise = pdfs.stream(random.Random(5).randbytes(_uploads.MULTIPART_THRESHOLD_BYTES))  # nothing refers to it
     file, sent = tmp_path / "lighthouse.pdf", list[tuple[int, int]]()
@@ -272,8 +243,8 @@ def test_a_large_file_goes_in_parts(system: System, client: Recado, key: str, re
     assert "lighthouse keeper" in hit.text
 
 
-def test_exit_codes_say_how_it_ended(client: Recado, recado: Run, tmp_path: Path) -> None:
-    """0 done, 1 refused, 2 wrong usage, 3 failed, 4 canceled, 5 time is up, 6 no access."""
+def test_exit_codes(client: Recado, recado: Run, tmp_path: Path) -> None:
+    """0 completed, 1 refused, 2 usage error, 3 failed, 4 canceled, 5 timeout, 6 no access."""
     (tmp_path / "scan.pdf").write_bytes(corpus.scan())
     canceled = client.cancel(client.submit(text="\n\n".join(corpus.reference().values())).job_id)
     cases: list[tuple[int, str, tuple[object, ...]]] = [
@@ -294,8 +265,8 @@ def test_exit_codes_say_how_it_ended(client: Recado, recado: Run, tmp_path: Path
     assert (refused.returncode, "recado login" in refused.stderr) == (6, True)
 
 
-def test_what_ends_badly_is_raised(client: Recado, key: str) -> None:
-    """A job that failed with its code, a wait that is over without ending the job, a key that may not."""
+def test_failures_and_timeouts_are_raised(client: Recado, key: str) -> None:
+    """A failed job raises its code and stage. A timeout does not end the job."""
     with pytest.raises(JobFailed) as caught:
         client.wait(client.submit(corpus.scan(), filename="scan.pdf"))
     assert (caught.value.code, caught.value.stage) == ("no_text", caught.value.job.stage)
@@ -307,7 +278,7 @@ def test_what_ends_badly_is_raised(client: Recado, key: str) -> None:
 
 
 def test_a_key_for_reading_may_not_write(system: System, client: Recado) -> None:
-    """A scope that is missing is Forbidden, not a job."""
+    """A missing scope raises Forbidden."""
     with Recado(system.url, system.caller(OWNER, "jobs:read").key) as reader:
         assert next(reader.jobs(limit=1))
         with pytest.raises(Forbidden):
@@ -318,7 +289,7 @@ def test_a_key_for_reading_may_not_write(system: System, client: Recado) -> None
 
 
 def delivered(client: Recado, webhook_id: str, event: str) -> Delivery:
-    """The endpoint's delivery of this event, once it has succeeded."""
+    """Wait for the endpoint's successful delivery of this event."""
 
     def look() -> list[Delivery]:
         return list(client.webhooks.deliveries(webhook_id, event=event, status="delivered"))
@@ -327,8 +298,8 @@ def delivered(client: Recado, webhook_id: str, event: str) -> Delivery:
     return found[0]
 
 
-def test_an_endpoint_from_its_making_to_its_end(client: Recado, recado: Run) -> None:
-    """Added and tested by the command, rotated by the client: each secret verifies what was sent in its time."""
+def test_an_endpoint_from_creation_to_deletion(client: Recado, recado: Run) -> None:
+    """The command adds and tests it, the client rotates its secret, and each secret verifies its own requests."""
     with site() as server:
         webhook_id, old = recado("webhooks", "add", server.url, "--event", "document.*").stdout.split()
         assert recado("webhooks", "test", webhook_id).stdout.split("\t")[1] == "delivered"
@@ -352,8 +323,8 @@ def twice(server: Site, event_id: str) -> bool:
     return len(bodies) == 2 and len(set(bodies)) == 1
 
 
-def test_listen_receives_verifies_and_leaves_nothing(client: Recado, environment: dict[str, str]) -> None:
-    """`recado webhooks listen` makes an endpoint, prints a real delivery as verified, and removes it again."""
+def test_listen_verifies_and_deletes_its_endpoint(client: Recado, environment: dict[str, str]) -> None:
+    """`recado webhooks listen` creates an endpoint, prints a verified delivery, and deletes the endpoint."""
     command = [COMMAND, "webhooks", "listen", "--port", "0", "--event", "document.indexed", "--json"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
