@@ -1,4 +1,4 @@
-"""One engine with the deployed app, one browser, and one site whose pages may call the API."""
+"""An engine with the deployed app, a browser, and a web site whose pages may call the API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def web() -> Iterator[Web]:
 
 @pytest.fixture(scope="session")
 def system(tmp_path_factory: pytest.TempPathFactory, web: Web) -> Iterator[System]:
-    """The app as it is deployed for one site's pages; nothing else differs."""
+    """The deployed app, with the origin of the site in `cors_origins`."""
     with engine.running(tmp_path_factory.mktemp("engine")) as running:
         outputs = deploy.synthesise_and_deploy(running, context={"cors_origins": json.dumps([web.origin])})
         yield System(running, outputs, running.workspace / "cdk.out")
@@ -39,14 +39,14 @@ def system(tmp_path_factory: pytest.TempPathFactory, web: Web) -> Iterator[Syste
 
 @pytest.fixture(scope="session")
 def client(system: System) -> Iterator[Recado]:
-    """Who submits: a key never belongs into a page."""
+    """The client that submits jobs. Pages have no key."""
     with Recado(system.url, system.caller("browser").key) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """The machine's Chromium without a window, and without a sandbox: root has none, and our pages need none."""
+    """A headless Chromium of this machine, without a sandbox, because root cannot use one."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None:
         pytest.fail("there is no Chromium. On Debian and Ubuntu: apt install chromium", pytrace=False)
@@ -59,7 +59,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """An empty page that shares nothing with any other: no cache, no connection, no storage."""
+    """An empty page with its own cache, connections and storage."""
     with browser.new_page(viewport={"width": 760, "height": 900}, device_scale_factor=2) as page:
         page.set_default_timeout(PATIENCE_MS)
         yield page
@@ -67,7 +67,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def sockets(page: Page) -> list[str]:
-    """The URLs of all WebSockets that the page has opened, or tried."""
+    """The URLs of all WebSockets that the page has opened or tried to open."""
     urls: list[str] = []
     page.on("websocket", lambda socket: urls.append(socket.url))
     return urls
@@ -75,7 +75,7 @@ def sockets(page: Page) -> list[str]:
 
 @pytest.fixture
 def preflights(page: Page) -> list[str]:
-    """The URLs that the browser has asked about before a request: these, Playwright does not list."""
+    """The URLs of preflight requests, which Playwright does not list."""
     urls: list[str] = []
 
     def note(sent: dict[str, Any]) -> None:
@@ -90,19 +90,19 @@ def preflights(page: Page) -> list[str]:
 
 @pytest.fixture
 def submit(client: Recado) -> Callable[[], Job]:
-    """A job of some seconds, with several batches, so that there is progress to see."""
+    """Submits a job that takes some seconds and reports progress."""
     return lambda: client.submit(text=corpus.reference()["compound"])
 
 
 @pytest.fixture(scope="session")
 def ended(client: Recado) -> Job:
-    """A job that is over."""
+    """A completed job."""
     return client.wait(client.submit(text="The cellar key hangs behind the door."))
 
 
 @pytest.fixture(scope="session")
-def album(pytestconfig: pytest.Config) -> Path:
-    """Where the pictures of pages are kept, to be looked at."""
+def screenshots(pytestconfig: pytest.Config) -> Path:
+    """The folder for screenshots of the pages."""
     folder = pytestconfig.rootpath / ".local" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -1,4 +1,4 @@
-"""A web site of one's own: pages in memory, served by a name that the API knows and by one that it does not."""
+"""A web site with pages in memory. The API allows one of its two origins."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ EXAMPLE = ROOT / "examples" / "follow.html"
 PAGE = """<!doctype html>
 <meta charset="utf-8"><title>A page that follows a job</title><link rel="icon" href="data:,">
 <script>
-  const job = %s, told = { seen: [], done: [], refused: 0 };
-  const show = (event) => told.seen.push(event);
-  const done = (status) => told.done.push(status);
-  const refused = () => told.refused++;
+  const job = %s, state = { seen: [], done: [], refused: 0 };
+  const show = (event) => state.seen.push(event);
+  const done = (status) => state.done.push(status);
+  const refused = () => state.refused++;
 </script>
 <script>%s</script>
 <script>%s</script>
 """
-"""What the guide takes for granted: a job as the API gives it, and three functions that are told of it."""
+"""What the code of the guide uses: a job of the API, and three functions."""
 
 FAULTS = """
   let count = 0;
@@ -40,21 +40,21 @@ FAULTS = """
       const number = ++count;
       this.addEventListener("message", ({ data, isTrusted }) => {
         if (!isTrusted) return;
-        if (number === 1 && JSON.parse(data).type === "events") this.tell(data), this.close();
-        if (number === 2) this.tell('{"type": "events", "events": [{"sequence": 1000}]}');
+        if (number === 1 && JSON.parse(data).type === "events") this.deliver(data), this.close();
+        if (number === 2) this.deliver('{"type": "events", "events": [{"sequence": 1000}]}');
       });
     }
-    tell(data) {
+    deliver(data) {
       this.dispatchEvent(new MessageEvent("message", { data }));
     }
   };
 """
-"""Before the guide's script: the first connection repeats its first events and is cut, the second skips some."""
+"""Runs before the code of the guide: the first WebSocket repeats events and closes, the second skips some."""
 
 
 @dataclass
 class Web:
-    """The pages of one server. `origin` is what the API is told of; `foreign` shows the same pages."""
+    """The pages of one server. The API allows `origin`, and not `other_origin`, which has the same pages."""
 
     port: int
     pages: dict[str, str] = field(default_factory=dict)
@@ -64,49 +64,49 @@ class Web:
         return f"http://{HOST}:{self.port}"
 
     @property
-    def foreign(self) -> str:
+    def other_origin(self) -> str:
         return f"http://localhost:{self.port}"
 
     def put(self, page: str) -> str:
-        """The path at which this page is from now on."""
+        """Add a page. Returns its path."""
         path = f"/{len(self.pages)}.html"
         self.pages[path] = page
         return path
 
 
 def page(links: Mapping[str, str], snippet: str, *, before: str = "") -> str:
-    """A page in which a snippet of the guide runs as it is printed."""
+    """A page that runs a snippet of the guide."""
     job: dict[str, Any] = {"links": dict(links)}
     return PAGE % (json.dumps(job), before, snippet)
 
 
 def snippets() -> list[str]:
-    """The JavaScript of the guide, block by block."""
+    """The blocks of JavaScript in the guide."""
     return re.findall(r"^```js\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def snippet(word: str) -> str:
-    """The one block with this in it."""
+    """The only block that contains this word."""
     (found,) = [block for block in snippets() if word in block]
     return found
 
 
-def changed(link: str) -> str:
-    """The link with one character of its signature changed: no job's."""
+def with_wrong_signature(link: str) -> str:
+    """The link with one character of its signature changed."""
     wrong = re.sub(r"\.(.)([A-Za-z0-9_-]{31})(?=/|&|$)", lambda m: f".{'BA'[m[1] == 'B']}{m[2]}", link)
     assert wrong != link
     return wrong
 
 
 def requests(page: Page, url: str) -> list[Request]:
-    """All that the page has sent to this URL over HTTP."""
+    """The HTTP requests of the page to this URL."""
     return [request for request in page.requests() if request.url == url]
 
 
-def complaints(page: Page) -> list[str]:
-    """The console: what the page and the browser wrote there, and what nobody caught."""
-    said = [message.text for message in page.console_messages(filter="all")]
-    return said + [str(error) for error in page.page_errors(filter="all")]
+def console_messages(page: Page) -> list[str]:
+    """The messages of the page and the browser on the console, and uncaught errors."""
+    messages = [message.text for message in page.console_messages(filter="all")]
+    return messages + [str(error) for error in page.page_errors(filter="all")]
 
 
 @contextlib.contextmanager
@@ -136,6 +136,6 @@ def _handler(web: Web) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """The browser reports what it fetched."""
+            """Not needed."""
 
     return Handler

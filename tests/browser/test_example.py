@@ -1,4 +1,4 @@
-"""The example's page in a real browser: what a person sees of a job."""
+"""The page of the example in a browser."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ def example(web: Web) -> str:
 
 
 def shown(page: Page, status: str) -> list[str]:
-    """The rows of the page, as soon as it shows this status, if only for a moment."""
+    """The rows of the page as soon as it shows this status."""
     page.wait_for_function("status => $('#status').textContent === status", arg=status)
     return page.locator("ol b").all_text_contents()
 
 
 @pytest.mark.parametrize("block", pages.snippets())
-def test_it_has_the_guides_code(block: str) -> None:
-    """What the guide prints is what the example runs, line by line."""
+def test_the_example_contains_the_code_of_the_guide(block: str) -> None:
+    """Every block of the guide is in the page."""
     assert textwrap.indent(block, "    ") in pages.EXAMPLE.read_text()
 
 
-@pytest.mark.parametrize("way", ["events", "live"])
-def test_it_shows_a_job(
-    way: str, client: Recado, example: str, page: Page, submit: Callable[[], Job], album: Path
+@pytest.mark.parametrize("name", ["events", "live"])
+def test_a_job_is_shown(
+    name: str, client: Recado, example: str, page: Page, submit: Callable[[], Job], screenshots: Path
 ) -> None:
-    """By either link, behind the `#` of the address: every event in its order, and that the job is completed."""
+    """With each link in the fragment of the URL, all events are shown in order, and then the status."""
     job = submit()
-    page.goto(f"{example}#{job.links[way]}")
+    page.goto(f"{example}#{job.links[name]}")
     shown(page, "running")
-    page.screenshot(path=album / f"follow-{way}-running.png")
+    page.screenshot(path=screenshots / f"follow-{name}-running.png")
     rows = shown(page, "completed")
-    page.wait_for_timeout(500)  # the bar glides to its end
-    page.screenshot(path=album / f"follow-{way}-completed.png")
+    page.wait_for_timeout(500)  # the bar is animated
+    page.screenshot(path=screenshots / f"follow-{name}-completed.png")
     assert rows == [event.verb for event in client.events(job.job_id)]
     assert page.evaluate("$('progress').value") == 1
-    assert pages.complaints(page) == []
+    assert pages.console_messages(page) == []
 
 
-def test_it_takes_a_link_from_its_form(example: str, page: Page, ended: Job) -> None:
-    """A link that is pasted and sent off is followed."""
+def test_a_link_can_be_pasted(example: str, page: Page, ended: Job) -> None:
+    """A link that is entered in the form is followed."""
     page.goto(example)
     page.get_by_label("Link").fill(ended.links["events"])
     page.get_by_role("button", name="Follow").click()
     assert shown(page, "completed")[-1] == "indexed"
 
 
-def test_it_says_that_a_link_is_invalid(example: str, page: Page, ended: Job) -> None:
-    """Refused, with what to do; nothing is shown as if it had happened."""
-    page.goto(f"{example}#{pages.changed(ended.links['events'])}")
+def test_an_invalid_link_is_refused(example: str, page: Page, ended: Job) -> None:
+    """The page says what to do, and shows no event."""
+    page.goto(f"{example}#{pages.with_wrong_signature(ended.links['events'])}")
     assert shown(page, "refused") == []
     assert "Fetch the job for a new one" in page.locator("#note").inner_text()
