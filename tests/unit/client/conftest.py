@@ -39,9 +39,14 @@ def http() -> StubHttp:
 
 
 @pytest.fixture(params=[False, True], ids=["blocking", "asyncio"])
-def call(request: pytest.FixtureRequest, http: StubHttp) -> Caller:
-    """Runs a function with each of the two clients."""
-    return partial(call_client, http, asynchronous=request.param)
+def asynchronous(request: pytest.FixtureRequest) -> bool:
+    """Runs the test with each of the two clients."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def call(asynchronous: bool, http: StubHttp) -> Caller:
+    return partial(call_client, http, asynchronous=asynchronous)
 
 
 @pytest.fixture

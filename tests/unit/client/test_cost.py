@@ -80,7 +80,7 @@ def test_held_requests_are_counted_by_the_hold() -> None:
         {"duration": 10, "interval": 0},
         {"duration": 10, "base": -1},
         {"duration": 10, "interval": 5, "base": 1},
-        {"duration": 10, "strategy": "pigeon"},
+        {"duration": 10, "strategy": "unknown"},
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, Any]) -> None:

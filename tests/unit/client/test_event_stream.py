@@ -330,15 +330,15 @@ def test_follow_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 Follow = Callable[..., list[Any]]
 
 
-@pytest.fixture(params=[False, True], ids=["blocking", "asyncio"])
-def follow_service(service: StubService, request: pytest.FixtureRequest, short_delays: None) -> Follow:
+@pytest.fixture
+def follow_service(service: StubService, asynchronous: bool, short_delays: None) -> Follow:
     """The first `count` events that a client yields."""
 
     def follow(count: int, on_connected: Callable[[], object]) -> list[Any]:
         events = collect(
             service,
             lambda client: client.follow(timeout=10, on_connected=on_connected),
-            asynchronous=request.param,
+            asynchronous=asynchronous,
             count=count,
         )
         return [event.raw for event in events]

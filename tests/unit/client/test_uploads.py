@@ -92,11 +92,6 @@ def store() -> StubStore:
     return StubStore()
 
 
-@pytest.fixture(params=[False, True], ids=["blocking", "asyncio"])
-def asynchronous(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 @pytest.fixture
 def call_store(asynchronous: bool, store: StubStore) -> Caller:
     return partial(call_client, store, asynchronous=asynchronous, retries=2)
@@ -231,32 +226,23 @@ def test_an_error_of_on_progress_aborts_the_upload(call_store: Caller, store: St
     assert store.lines[-1] == ABORT
 
 
-class ConcurrencyMeter:
-    """Responds as the store, but to a part only when four parts have arrived."""
-
-    def __init__(self, store: StubStore) -> None:
-        self.store, self.barrier = store, threading.Barrier(4, timeout=10)
-        self.current = self.maximum = 0
-
-    def count(self, change: int) -> None:
-        with self.store.lock:
-            self.current += change
-            self.maximum = max(self.maximum, self.current)
-
-    def __call__(self, request: httpx2.Request) -> httpx2.Response:
-        request.read()
-        if request.method == "PUT":
-            self.count(1)
-            self.barrier.wait()
-            self.count(-1)
-        return self.store(request)
-
-
 def test_four_parts_are_sent_at_a_time(store: StubStore, asynchronous: bool) -> None:
     """There are never more, and not fewer while parts are left."""
-    meter, data = ConcurrencyMeter(store), bytes(8 * PART_BYTES)
-    call_client(meter, lambda c: c.upload(data), asynchronous=asynchronous)
-    assert meter.maximum == 4
+    barrier, sending, counts = threading.Barrier(4, timeout=10), set[str](), list[int]()
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        request.read()
+        if request.method == "PUT":
+            sending.add(request.url.path)
+            barrier.wait()
+            time.sleep(0.05)  # a fifth request would be sent now
+            counts.append(len(sending))
+            sending.discard(request.url.path)
+        return store(request)
+
+    data = bytes(8 * PART_BYTES)
+    call_client(respond, lambda c: c.upload(data), asynchronous=asynchronous)
+    assert max(counts) == 4
     assert len(store.parts) == 8
 
 

@@ -97,7 +97,6 @@ def failures(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["blocking", "asyncio"])
 @pytest.mark.parametrize("transport", ["auto", *TRANSPORTS])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=failures())

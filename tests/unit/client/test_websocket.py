@@ -194,7 +194,6 @@ STORY = [delta(3, "lost"), *snapshot(4, "Once", " upon"), delta(5, " a"), delta(
 
 
 @pytest.mark.enable_socket
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["blocking", "asyncio"])
 def test_on_delta_gets_the_new_text(service: StubService, asynchronous: bool) -> None:
     """The text does not change the events."""
     deltas: list[Delta] = []
