@@ -346,5 +346,5 @@ def test_a_job_that_did_not_complete_has_no_result(
 ) -> None:
     """The job's end is raised as an error."""
     http.responses = [{**JOB, "status": status}]
-    with pytest.raises(error):
+    with pytest.raises(error, match=f"job_1 (was )?{status}"):
         call(lambda c: c.result("job_1"))

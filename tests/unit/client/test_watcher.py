@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recado import Recado, _api, _io, _watcher, _websocket
-from recado.errors import ConnectionFailed, NotFound, Unauthorized, WaitTimeout
-from recado.models import JobCanceled, JobFailed
+from recado.errors import ConnectionFailed, Unauthorized, WaitTimeout
+from recado.models import JobFailed
 from recado.polling import poll_with_backoff
 from tests.unit.client.stub_service import (
     FINAL,
@@ -212,13 +212,6 @@ def test_wait_raises_the_failure_of_a_job(client: Recado, service: StubService) 
     assert caught.value.job.status == "failed"
 
 
-def test_wait_raises_the_cancellation_of_a_job(client: Recado, service: StubService) -> None:
-    """A canceled job is not mistaken for a completed one."""
-    service.reset(payloads(3, ending="canceled"))
-    with pytest.raises(JobCanceled, match=f"{JOB_ID} was canceled"):
-        client.wait(JOB_ID)
-
-
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_wait_raises_after_the_timeout(client: Recado, service: StubService, transport: Any) -> None:
     """WaitTimeout is raised after `timeout` seconds with every transport."""
@@ -299,15 +292,6 @@ def test_a_missing_live_link_is_an_error(client: Recado, service: StubService) -
     service.transports -= {"websocket"}
     with pytest.raises(ConnectionFailed, match="no WebSockets"):
         sequences(client, transport="websocket")
-
-
-def test_permanent_errors_are_not_retried(client: Recado, service: StubService) -> None:
-    """A missing job and an invalid key are requested once."""
-    with pytest.raises(NotFound, match="There is no such job"):
-        client.wait("job_other")
-    with Recado(service.url, "rk_wrong") as stranger, pytest.raises(Unauthorized):
-        stranger.wait(JOB_ID)
-    assert len(service.requests) == 2
 
 
 def test_each_transport_is_refused_once(client: Recado, service: StubService) -> None:

@@ -80,30 +80,6 @@ def test_submit_reads_standard_input(
     assert submitted(accepting)["input"] == ({"s3_key": "k"} if data[0] == 0xFF else {"text": "¿Dónde?"})
 
 
-def test_set_sets_fields(run: Run, accepting: StubService) -> None:
-    """Values have their JSON types, and no other field is added."""
-    fields = (
-        "prompt=Why?",
-        "temperature=0.5",
-        "stop=[1, null]",
-        "format.type=json",
-        "format.strict=true",
-        "name=",
-    )
-    options = [part for field in fields for part in ("--set", field)]
-    assert run("submit", "--kind", "completion", *options)[0] == 0
-    assert submitted(accepting) == {
-        "kind": "completion",
-        "input": {
-            "prompt": "Why?",
-            "temperature": 0.5,
-            "stop": [1, None],
-            "format": {"type": "json", "strict": True},
-            "name": "",
-        },
-    }
-
-
 def test_input_is_json_or_a_file(run: Run, accepting: StubService, tmp_path: Path) -> None:
     """--set and --text add fields to it."""
     file = tmp_path / "input.json"
