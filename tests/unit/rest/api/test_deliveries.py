@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -71,7 +70,7 @@ REFUSAL: dict[str, Any] = {
 }
 
 
-# ── one ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one delivery ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_pending(api: Api, deployed: Dependencies, webhook_id: str) -> None:
@@ -124,22 +123,7 @@ def test_attempts(api: Api, deployed: Dependencies, webhook_id: str) -> None:
     assert shown["next_attempt_at"] == events.timestamp(delivery.due)
 
 
-def test_ended(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A delivery that has ended has no next attempt."""
-    delivery = attempted(deployed, made(deployed, webhook_id), status=204)
-    shown = api("GET", f"/deliveries/{delivery.delivery_id}").json
-    assert (shown["status"], shown["next_attempt_at"]) == ("delivered", None)
-
-
-def test_internals(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Internal fields, such as leases and index entries, are not shown."""
-    delivery = made(deployed, webhook_id, follows=UNKNOWN)
-    shown = api("GET", f"/deliveries/{delivery.delivery_id}").json
-    internal = {"owner", "lease_until", "due", "queued_at", "follows", "tries", "queue_retries", "gsi2pk"}
-    assert not internal & set(shown)
-
-
-# ── an endpoint's ────────────────────────────────────────────────────────────────────────────────────────────
+# ── an endpoint's deliveries ─────────────────────────────────────────────────────────────────────────────────
 
 
 def listed(api: Api, webhook_id: str, **query: str) -> list[str]:
@@ -159,55 +143,12 @@ def test_summary(api: Api, deployed: Dependencies, webhook_id: str) -> None:
     assert line == whole | {"last_attempt": {name: last[name] for name in shown}}
 
 
-def test_order_and_pages(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """Only the endpoint's deliveries are listed, newest first, page by page."""
-    wanted = [made(deployed, webhook_id, ago=ago).delivery_id for ago in range(5)]
-    made(deployed, "default", url="https://example.com/job")
-    path, seen = f"/webhooks/{webhook_id}/deliveries", []
-    query = {"limit": "2"}
-    for size in (2, 2, 1):
-        page = api("GET", path, query=query).json
-        assert len(page["deliveries"]) == size
-        seen += [shown["delivery_id"] for shown in page["deliveries"]]
-        query["cursor"] = page["cursor"]
-    assert (seen, page["cursor"]) == (wanted, None)
-
-
 def test_default(api: Api, deployed: Dependencies) -> None:
     """Deliveries to jobs' own URLs are listed under the default endpoint, if it exists."""
     delivery = made(deployed, "default", url="https://example.com/job")
     problem(api("GET", "/webhooks/default/deliveries"), 404, "not_found")
     api("POST", "/webhooks/default/rotate-secret")
     assert listed(api, "default") == [delivery.delivery_id]
-
-
-def test_filters(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """A list can be filtered by status, event and time, also in combination."""
-    old = attempted(deployed, made(deployed, webhook_id, ago=7200), status=204).delivery_id
-    failed = attempted(
-        deployed, made(deployed, webhook_id, ago=60, event="document.failed"), **REFUSAL
-    ).delivery_id
-    new = made(deployed, webhook_id).delivery_id
-    hour_ago = datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()
-    assert listed(api, webhook_id) == [new, failed, old]
-    assert listed(api, webhook_id, status="failed") == [failed]
-    assert listed(api, webhook_id, status="delivered") == [old]
-    assert listed(api, webhook_id, status="pending", since=hour_ago) == [new]
-    assert listed(api, webhook_id, status="discarded") == []
-    assert listed(api, webhook_id, event="document.failed") == [failed]
-    assert listed(api, webhook_id, event="ping") == []
-    assert listed(api, webhook_id, since=hour_ago) == [new, failed]
-    assert listed(api, webhook_id, since=hour_ago, event="document.indexed", status="pending") == [new]
-
-
-def test_any_offset_of_since(api: Api, deployed: Dependencies, webhook_id: str) -> None:
-    """`since` can have any offset, and is inclusive."""
-    delivery = made(deployed, webhook_id)
-    moment = datetime.fromisoformat(delivery.created_at)
-    for text in (moment.isoformat(), delivery.created_at, moment.isoformat().replace("+00:00", "-00:00")):
-        assert listed(api, webhook_id, since=text) == [delivery.delivery_id]
-    later = moment.replace(microsecond=0).timestamp() + 1
-    assert listed(api, webhook_id, since=events.timestamp(later)) == []
 
 
 def test_cursor_before_since(api: Api, deployed: Dependencies, webhook_id: str) -> None:
@@ -251,7 +192,7 @@ def test_invalid_parameters(api: Api, webhook_id: str, query: dict[str, str], fi
     assert problem(answer, 422, "invalid_request")["field"] == field
 
 
-# ── once more ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── redelivery ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_redeliver(
@@ -309,7 +250,7 @@ def test_redeliver_during_an_attempt(
     assert messages("WEBHOOKS_QUEUE_URL") == []
 
 
-# ── who may ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── other owners ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("method", "rest"), [("GET", ""), ("POST", "/redeliver")])
@@ -340,31 +281,6 @@ def test_cursor_of_another_owner(api: Api, deployed: Dependencies, webhook_id: s
     theirs = api("POST", "/webhooks", {"url": "https://example.com/h", "events": ["*"]}, owner="ben").json
     answer = api("GET", f"/webhooks/{theirs['webhook_id']}/deliveries", query={"cursor": cursor}, owner="ben")
     assert answer.json == {"deliveries": [], "cursor": None}
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "scope"),
-    [
-        ("GET", "/webhooks/{webhook_id}/deliveries", "webhooks:read"),
-        ("GET", "/deliveries/{delivery_id}", "webhooks:read"),
-        ("POST", "/deliveries/{delivery_id}/redeliver", "webhooks:write"),
-    ],
-)
-def test_scopes(
-    api: Api,
-    deployed: Dependencies,
-    webhook_id: str,
-    messages: Callable[[str], list[Any]],
-    method: str,
-    path: str,
-    scope: str,
-) -> None:
-    """GET needs `webhooks:read`, redeliver needs `webhooks:write`."""
-    delivery = made(deployed, webhook_id)
-    others = {"jobs:read", "jobs:write", "search", "webhooks:read", "webhooks:write"} - {scope}
-    target = path.format(webhook_id=webhook_id, delivery_id=delivery.delivery_id)
-    assert scope in problem(api(method, target, scopes=" ".join(others)), 403, "forbidden")["detail"]
-    assert messages("WEBHOOKS_QUEUE_URL") == []
 
 
 @given(st.sampled_from(["wh", None]), st.text(max_size=3))

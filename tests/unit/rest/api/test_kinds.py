@@ -1,4 +1,4 @@
-"""The API with several kinds, and with jobs of a kind that was removed."""
+"""POST /jobs and OpenAPI with several kinds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-import rest.long_poll.handler as long_poll
 from core import events
-from core.aws.blobs import Blobs
 from core.dependencies import Dependencies
-from core.errors import InvalidRequest
-from core.jobs import Inputs, JobStore, Kind, cancel, fail
-from core.jobs.results import MAX_RESULT_BYTES
+from core.jobs import Kind
 from kinds.registry import KINDS
 from rest.api.openapi import document
-from tests.unit.examples import EchoInput, EchoRequested, echo_kind, job
-from tests.unit.http_calls import Answer, call, problem
+from tests.unit.examples import EchoRequested, echo_kind
+from tests.unit.http_calls import Answer, problem
 
 Api = Callable[..., Answer]
 ECHO = {"kind": "echo", "input": {"text": "hello"}}
@@ -32,7 +28,7 @@ class Song(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    verses: list[str]
+    verses: list[str] = Field(min_length=1)
     echo: int = 0
     pitch: float = 440
 
@@ -43,22 +39,11 @@ class Song(BaseModel):
         return self
 
 
-def _in_tune(song: Song, inputs: Inputs) -> dict[str, Any]:
-    if "la" not in song.verses:
-        raise InvalidRequest("Without la there is no song.", field="input.verses")
-    return {
-        "title": song.verses[0],
-        "pitch": song.pitch,
-        "key": inputs.keep_text(" ".join(song.verses), field="input.verses"),
-    }
-
-
 SONG = echo_kind(
     name="song",
     input=Song,
     example={"verses": ["la"]},
-    subject="title",
-    prepare=_in_tune,
+    prepare=lambda song, inputs: {"pitch": song.pitch},
     deadline=timedelta(minutes=5),
 )
 
@@ -149,13 +134,6 @@ def test_invalid_numbers(songs: Api, deployed: Dependencies, number: str) -> Non
     assert deployed.jobs.listing.page("ana") == ([], None)
 
 
-@pytest.mark.parametrize("kind", [{}, {"kind": "nothing"}, {"kind": 7}, {"kind": None}], ids=repr)
-def test_unknown_kind(songs: Api, kind: dict[str, Any]) -> None:
-    """The error for an unknown kind lists the kinds."""
-    refused = problem(songs("POST", "/jobs", {"input": {}} | kind), 422, "invalid_request")
-    assert refused["detail"] == "kind: choose from document, echo, song"
-
-
 @pytest.mark.parametrize(
     ("body", "field"), [({"kind": "x"}, "kind"), ({"kind": "echo", "input": {"text": 1}}, "input.text")]
 )
@@ -164,41 +142,6 @@ def test_trailing_slash(songs: Api, body: Any, field: str) -> None:
     refused = problem(songs("POST", "/jobs/", body), 422, "invalid_request")
     assert refused == problem(songs("POST", "/jobs", body), 422, "invalid_request")
     assert refused["field"] == field
-
-
-def test_submit(songs: Api, deployed: Dependencies, blobs: Blobs) -> None:
-    """A job of any kind has the input, subject and first event that its kind defines."""
-    for name, given, subject, fields in (
-        ("echo", {"text": "hello", "times": 2}, {}, {"times": 2}),
-        ("song", {"verses": ["la", "lo"]}, {"title": "la"}, {}),
-    ):
-        answer = songs("POST", "/jobs", {"kind": name, "input": given})
-        assert answer.status == 202, answer
-        shown, made = answer.json, deployed.jobs.get(answer.json["job_id"])
-        assert (made.kind, made.status, made.subject) == (name, "queued", subject)
-        assert (shown["kind"], shown["status"]) == (name, "queued")
-        assert subject.items() <= shown.items()
-        (first,) = deployed.jobs.log.read(made.job_id)
-        assert first.name == f"{name}.requested"
-        assert {key: first.payload[key] for key in first.payload if key in ("times", "text", "verses")} == fields
-        assert songs("GET", f"/jobs/{made.job_id}").json["kind"] == name
-    assert deployed.jobs.listing.page("ana", wanted=lambda job: job.kind == "echo")[0][0].input == {
-        "text": "hello",
-        "times": 2,
-    }
-    (text,) = blobs.keys("inputs/")
-    assert blobs.get(text) == b"la lo"
-
-
-def test_error_in_prepare(songs: Api, deployed: Dependencies) -> None:
-    """An error in the kind's hook is returned as any other."""
-    refused = problem(
-        songs("POST", "/jobs", {"kind": "song", "input": {"verses": ["lo"]}}), 422, "invalid_request"
-    )
-    assert (refused["field"], refused["detail"]) == ("input.verses", "Without la there is no song.")
-    large = {"kind": "song", "input": {"verses": ["la", "x" * 100]}}
-    assert problem(songs("POST", "/jobs", large), 413, "payload_too_large")["field"] == "input.verses"
-    assert deployed.jobs.listing.page("ana") == ([], None)
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("song", 300), ("echo", 240 * 60), ("document", 240 * 60)])
@@ -227,66 +170,7 @@ def test_limit_of_input(songs: Api, deployed: Dependencies, letter: str, excess:
     assert deployed.jobs.listing.page("ana") == ([], None)
 
 
-def test_idempotency_of_kinds(songs: Api) -> None:
-    """A key with the same input of another kind is another request."""
-    headers = {"Idempotency-Key": "k"}
-    assert songs("POST", "/jobs", ECHO, headers=headers).status == 202
-    again = songs("POST", "/jobs", ECHO, headers=headers)
-    assert (again.status, again.headers["idempotent-replayed"]) == (202, "true")
-    other = {"kind": "document", "input": {"text": "hello"}}
-    refused = problem(songs("POST", "/jobs", other, headers=headers), 422, "invalid_request")
-    assert refused["field"] == "Idempotency-Key"
-
-
-def test_retry(songs: Api, deployed: Dependencies) -> None:
-    """A retried job has the same kind, input and subject, and begins with the kind's first event."""
-    first = songs("POST", "/jobs", {"kind": "song", "input": {"verses": ["la"]}}).json
-    deployed.jobs.apply(first["job_id"], fail(code="x", message="y"))
-    again = songs("POST", f"/jobs/{first['job_id']}/retry")
-    assert (again.status, again.json["kind"], again.json["title"]) == (202, "song", "la")
-    assert again.json["retry_of"] == first["job_id"]
-    assert [event.name for event in deployed.jobs.log.read(again.json["job_id"])] == ["song.requested"]
-    made = deployed.jobs.get(again.json["job_id"])
-    created, deadline = (datetime.fromisoformat(at) for at in (made.created_at, made.deadline))
-    assert deadline - created == timedelta(minutes=5)
-
-
-# ── what else follows ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_list_by_kind(songs: Api) -> None:
-    """A list can be limited to any kind. The error for an unknown one lists the kinds."""
-    made = songs("POST", "/jobs", ECHO).json["job_id"]
-    songs("POST", "/jobs", {"kind": "document", "input": {"text": "x"}})
-    assert [shown["job_id"] for shown in songs("GET", "/jobs", query={"kind": "echo"}).json["jobs"]] == [made]
-    assert songs("GET", "/jobs", query={"kind": "replay"}).json["jobs"] == []
-    refused = problem(songs("GET", "/jobs", query={"kind": "nothing"}), 422, "invalid_request")
-    assert refused == refused | {"field": "kind", "detail": "kind: choose from document, replay, echo, song"}
-
-
-def test_patterns(songs: Api) -> None:
-    """An endpoint can subscribe to events of any kind. The error names the first unknown one."""
-    hook = {"url": "https://example.com/hook"}
-    wanted = ["echo.*", "song.said", "*.said", "*.completed", "*.said"]
-    made = songs("POST", "/webhooks", hook | {"events": wanted})
-    assert (made.status, made.json["events"]) == (201, ["echo.*", "song.said", "*.said", "*.completed"])
-    for method, path in (("POST", "/webhooks"), ("PATCH", f"/webhooks/{made.json['webhook_id']}")):
-        refused = songs(method, path, (hook if method == "POST" else {}) | {"events": ["echo.*", "opera.*"]})
-        assert problem(refused, 422, "invalid_request")["field"] == "events.1"
-
-
-def test_openapi(songs: Api) -> None:
-    """The body of POST /jobs is a union of the kinds' models with the discriminator `kind`."""
-    described = songs("GET", "/openapi.json", owner=None).json
-    schema = described["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert [each["$ref"].rpartition("/")[2] for each in schema["oneOf"]] == ["DocumentJob", "EchoJob", "SongJob"]
-    models = described["components"]["schemas"]
-    assert schema["discriminator"]["propertyName"] == "kind"
-    assert schema["discriminator"]["mapping"]["echo"] == "#/components/schemas/EchoJob"
-    assert models["EchoJob"]["description"] == "A text to be said again."
-    assert models["SongJob"]["properties"]["kind"]["const"] == "song"
-    assert models["SongJob"]["additionalProperties"] is False
-    assert models["SongJob"]["properties"]["input"]["$ref"].endswith("/Song")
+# ── OpenAPI ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_models_with_the_same_name(songs: Api, registry: dict[str, Kind]) -> None:
@@ -299,74 +183,3 @@ def test_models_with_the_same_name(songs: Api, registry: dict[str, Kind]) -> Non
     assert set(shown["echo.said"]["properties"]) == {"echo"}
     assert set(shown["song.said"]["properties"]) == {"song"}
     assert {"job_id", "links"} <= set(shown["JobView"]["properties"])
-
-
-def test_large_result(songs: Api, deployed: Dependencies, blobs: Blobs) -> None:
-    """A large result is not in the response. A link reads it without a key."""
-    made = songs("POST", "/jobs", ECHO).json["job_id"]
-    blobs.put(f"results/ana/{made}/result.json", b"{}")
-
-    def done(subject: Any, now: str) -> Any:
-        from core.jobs import begin, complete
-
-        held = begin(echo_kind(), stage="say", lease="x")(subject, now)
-        key = f"results/ana/{made}/result.json"
-        return complete(echo_kind(), lease="x", result={}, result_key=key)(held.job, now)
-
-    deployed.jobs.apply(made, done)
-    shown = songs("GET", f"/jobs/{made}").json
-    assert (shown["status"], shown["result"], shown["result_truncated"]) == ("completed", None, True)
-    assert f"results/ana/{made}/result.json?" in shown["links"]["result"]
-    assert "X-Amz-Expires=3600" in shown["links"]["result"]
-    assert MAX_RESULT_BYTES == 32_768
-
-
-# ── a kind that is registered no more ────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def removed(deployed: Dependencies) -> str:
-    """A queued job of a kind that was removed."""
-    opera = echo_kind(
-        name="opera", subject="text", events={"requested": EchoRequested, "sung": EchoInput}, result=EchoInput
-    )
-    return deployed.jobs.submit(opera, job(kind="opera", input={"text": "aria"}, expires_at=2**32)).job.job_id
-
-
-def status_of(job_id: str, name: str = "status", **options: Any) -> Answer:
-    return call(long_poll.handler, "GET", f"/jobs/{job_id}/{name}", **options)
-
-
-def test_removed_kind_is_shown(api: Api, removed: str) -> None:
-    """A job of a removed kind is listed and shown with its subject."""
-    (listed,) = api("GET", "/jobs").json["jobs"]
-    whole = api("GET", f"/jobs/{removed}")
-    for shown in (listed, whole.json):
-        assert (shown["job_id"], shown["kind"], shown["text"]) == (removed, "opera", "aria")
-    assert whole.status == 200
-    problem(api("GET", "/jobs", query={"kind": "opera"}), 422, "invalid_request")
-
-
-def test_removed_kind_is_followed(api: Api, removed: str) -> None:
-    """Its status and its log are returned, as JSON and as a stream."""
-    assert (status_of(removed).status, status_of(removed).json["status"]) == (200, "queued")
-    assert [event["event"] for event in status_of(removed, "events").json["events"]] == ["opera.requested"]
-    stream = status_of(removed, "events", headers={"Accept": "text/event-stream"})
-    assert (stream.status, "event: opera.requested" in stream.body) == (200, True)
-
-
-def test_removed_kind_is_canceled(api: Api, removed: str) -> None:
-    """It can be canceled, also twice."""
-    for _ in range(2):
-        answer = api("POST", f"/jobs/{removed}/cancel")
-        assert (answer.status, answer.json["status"]) == (200, "canceled")
-
-
-def test_removed_kind_is_not_retried(api: Api, deployed: Dependencies, removed: str) -> None:
-    """It cannot be retried."""
-    problem(api("POST", f"/jobs/{removed}/retry"), 409, "conflict")
-    deployed.jobs.apply(removed, cancel)
-    refused = problem(api("POST", f"/jobs/{removed}/retry"), 409, "conflict")
-    assert "opera" in refused["detail"]
-    assert isinstance(deployed.jobs, JobStore)
-    assert len(deployed.jobs.listing.page("ana")[0]) == 1

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from core.jobs import Kind
 from kinds.document.kind import DOCUMENT, DocumentInput
-from kinds.registry import KINDS
 from rest.api.requests import any_job, request_model
 from tests.unit.examples import EchoInput, echo_kind
 
@@ -32,22 +31,6 @@ def test_model_of_kind(kind: Kind, name: str) -> None:
     assert (request.webhook_url, request.webhook_events, request.metadata) == (None, None, {})
 
 
-@pytest.mark.parametrize("other", ["document", "Echo", "", None, 1])
-def test_other_kind(other: Any) -> None:
-    """A kind's model accepts only this kind."""
-    with pytest.raises(ValidationError):
-        request_model(ECHO)(kind=other, input={"text": "x"})
-
-
-def test_events_of_models() -> None:
-    """Each model accepts the events of its own kind."""
-    first, second = request_model(ECHO), request_model(FINE_TUNE)
-    hook = {"input": {"text": "x"}, "webhook_url": "https://example.com"}
-    assert first(kind="echo", webhook_events=["echo.said"], **hook).webhook_events == ["echo.said"]
-    with pytest.raises(ValidationError, match="choose from fine_tune"):
-        second(kind="fine_tune", webhook_events=["echo.said"], **hook)
-
-
 def test_one_kind() -> None:
     """With one kind the body is its model, without a discriminator."""
     model, names = any_job(by_name(ECHO))
@@ -62,10 +45,3 @@ def test_several_kinds() -> None:
     for kind, model in ((ECHO, EchoInput), (FINE_TUNE, EchoInput), (DOCUMENT, DocumentInput)):
         request = body.validate_python({"kind": kind.name, "input": {"text": "x"}})
         assert (request.kind, type(request.input)) == (kind.name, model)
-
-
-def test_not_submittable() -> None:
-    """A kind that is not submittable has no model in the body."""
-    _, names = any_job(by_name(*KINDS.values(), ECHO))
-    assert "replay" not in names
-    assert {"document", "echo"} <= set(names)

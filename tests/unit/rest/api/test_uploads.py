@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 
 from core import ids
 from rest.api.uploads import _safe
-from tests.simulated_cloud import presigned
 from tests.unit.conftest import forget
 from tests.unit.http_calls import Answer, problem
 
@@ -37,31 +34,6 @@ def test_key(api: Api) -> None:
     assert ids.is_id("upl", upload)
     assert one["s3_key"] != two["s3_key"]
     assert one["method"] == "PUT"
-
-
-def test_signed_headers(api: Api) -> None:
-    """Length, type and `if-none-match` are signed, and the response has the headers to send."""
-    place = created(api)
-    query = parse_qs(urlsplit(place["url"]).query)
-    assert query["X-Amz-SignedHeaders"] == ["content-length;content-type;host;if-none-match"]
-    assert query["X-Amz-Expires"] == ["3600"]
-    assert place["headers"] == {"Content-Type": "application/pdf", "If-None-Match": "*"}
-
-
-def test_signature(api: Api) -> None:
-    """The signature is valid for these headers and this length only, for an hour."""
-    place, now = created(api), datetime.now(UTC)
-    sent = place["headers"] | {"Content-Length": "7"}
-    presigned.check("PUT", place["url"], sent, now)
-    for wrong in ({"Content-Length": "8"}, {"Content-Type": "text/html"}, {"If-None-Match": ""}):
-        with pytest.raises(presigned.Forbidden):
-            presigned.check("PUT", place["url"], sent | wrong, now)
-    with pytest.raises(presigned.Forbidden):
-        presigned.check("GET", place["url"], sent, now)
-    with pytest.raises(presigned.Forbidden):
-        presigned.check("PUT", place["url"], sent, now + timedelta(hours=1, minutes=1))
-    expires = datetime.fromisoformat(place["expires_at"])
-    assert timedelta(minutes=59) < expires - now < timedelta(minutes=61)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +110,6 @@ def test_special_names(filename: str, safe: str) -> None:
     assert _safe(filename) == safe
 
 
-def test_scope(api: Api) -> None:
-    """An upload needs the scope to write."""
-    problem(api("POST", "/uploads", FILE, scopes="jobs:read"), 403, "forbidden")
-
-
 def test_parts(api: Api) -> None:
     """An upload in parts has a key, a URL for each part, and links to complete and abort it."""
     place = created(api, parts=True)
@@ -152,23 +119,6 @@ def test_parts(api: Api) -> None:
     own = f"https://api.example.com/v1/uploads/{place['upload_id']}"
     assert place["links"] == {"complete": f"{own}/complete", "abort": own}
     assert not {"url", "headers", "curl", "method"} & set(place)
-
-
-def test_signature_of_part(api: Api) -> None:
-    """The signature of a part is valid for this length and method only, for an hour."""
-    place, now = created(api, parts=True), datetime.now(UTC)
-    url = place["parts"][0]["url"]
-    presigned.check("PUT", url, {"Content-Length": "7"}, now)
-    for method, length, when in (
-        ("PUT", "8", now),
-        ("GET", "7", now),
-        ("PUT", "7", now + timedelta(hours=1, minutes=1)),
-    ):
-        with pytest.raises(presigned.Forbidden):
-            presigned.check(method, url, {"Content-Length": length}, when)
-    for changed in (url.replace("partNumber=1", "partNumber=2"), url.replace("uploadId=", "uploadId=x")):
-        with pytest.raises(presigned.Forbidden):
-            presigned.check("PUT", changed, {"Content-Length": "7"}, now)
 
 
 def test_largest_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,11 +132,3 @@ def test_largest_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     token = 2_000  # of the function's role, in each URL, which has none here
     assert len(answer.body) + 63 * token < 600_000
     assert len({part["url"] for part in place["parts"]}) == 63
-
-
-def test_scopes_of_parts(api: Api) -> None:
-    """Completing and aborting need the scope to write."""
-    upload_id = created(api, parts=True)["upload_id"]
-    done = {"parts": [{"number": 1, "etag": "e"}]}
-    problem(api("POST", f"/uploads/{upload_id}/complete", done, scopes="jobs:read"), 403, "forbidden")
-    problem(api("DELETE", f"/uploads/{upload_id}", scopes="jobs:read"), 403, "forbidden")

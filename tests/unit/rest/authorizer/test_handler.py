@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -74,19 +73,6 @@ def test_unauthorized(store: KeyStore, form: str | None) -> None:
     token, _ = store.create(owner="ana")
     with pytest.raises(Exception, match=r"^Unauthorized$"):
         ask(form and form.format(token, token))
-
-
-def test_same_error(store: KeyStore, logged: Callable[[], list[dict[str, Any]]]) -> None:
-    """Revoked, unknown and malformed keys raise the same error, and no secret is logged."""
-    token, key = store.create(owner="ana")
-    store.revoke(key.key_id)
-    answers = set()
-    for wrong in (token, f"rk_{'f' * 16}_{'f' * 64}", "rk_nonsense"):
-        with pytest.raises(Exception) as caught:  # noqa: PT011 the type is part of what is compared
-            ask(f"Bearer {wrong}")
-        answers.add((type(caught.value), str(caught.value)))
-    assert answers == {(Exception, "Unauthorized")}
-    assert token.rpartition("_")[2] not in str(logged())
 
 
 def test_no_headers(store: KeyStore) -> None:

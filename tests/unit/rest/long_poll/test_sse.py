@@ -95,13 +95,6 @@ def test_end(kind: str, name: str, status: str) -> None:
     assert "id:" not in encode([last]).split("event: end")[1]
 
 
-@pytest.mark.parametrize(("kind", "name"), OPEN)
-def test_no_end(kind: str, name: str) -> None:
-    """There is no `end` after other events."""
-    received = sse.parse(encode([logged(1, kind, name)])).events
-    assert [each.type for each in received] == [name]
-
-
 @given(logs(), st.booleans())
 def test_one_name_for_all(log: list[Event], ended: bool) -> None:
     """With one name, all events have it, and there is no `end`."""
@@ -158,23 +151,3 @@ def test_any_id(text: str) -> None:
 
 # The reader itself: the examples of the specification
 # https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
-
-
-@pytest.mark.parametrize(
-    ("text", "received"),
-    [
-        ("data: YHOO\ndata: +2\ndata: 10\n\n", [("message", "YHOO\n+2\n10", "")]),
-        (
-            ": a\n\ndata: first\nid: 1\n\ndata:second\nid\n\ndata:  third",
-            [("message", "first", "1"), ("message", "second", "")],
-        ),
-        ("data\n\ndata\ndata\n\ndata:", [("message", "", ""), ("message", "\n", "")]),
-        ("data:test\n\ndata: test\n\n", [("message", "test", ""), ("message", "test", "")]),
-        ("\ufeffevent: add\rdata: 1\r\r", [("add", "1", "")]),
-        ("event: add\r\n\r\ndata: 1\r\n\r\n", [("message", "1", "")]),
-        ("id: 1\0\nretry: x\nother: y\ndata: 1\n\n", [("message", "1", "")]),
-    ],
-)
-def test_reader(text: str, received: list[tuple[str, str, str]]) -> None:
-    """The reader in these tests passes the examples of the specification."""
-    assert [(each.type, each.data, each.last_event_id) for each in sse.parse(text).events] == received
