@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from core import ids
 from core.errors import InvalidRequest
 from core.jobs import JobStore, links
-from core.live.subscriptions import MAX_SUBSCRIPTIONS, TICKET_SECONDS, Subscription, Subscriptions
+from core.live.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from kinds.document.kind import DOCUMENT
 from live.on_message.handler import MAX_SEQUENCE, _parsed, handler
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock
-from tests.unit.examples import DAY, job
+from tests.unit.examples import job
 from tests.unit.gateway import GONE, THROTTLED, Gateway
 
 NOW = time.time()
@@ -109,49 +109,6 @@ def test_link(
     assert gateway.sent == {}
 
 
-def test_link_for_several_connections(jobs: JobStore, subscriptions: Subscriptions, job_id: str) -> None:
-    """A link can open several connections."""
-    text = token(jobs, job_id)
-    assert {connect({"token": text}, f"c{number}=") for number in range(5)} == {200}
-    assert len(subscriptions.subscribers(job_id).requested) == 5
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda jobs, job_id: "",
-        lambda jobs, job_id: "x",
-        lambda jobs, job_id: "ñ\0",
-        lambda jobs, job_id: job_id,
-        lambda jobs, job_id: token(jobs, job_id)[:-1] + ("A" if token(jobs, job_id)[-1] != "A" else "B"),
-        lambda jobs, job_id: token(jobs, job_id) + "x",
-        lambda jobs, job_id: token(jobs, job_id, now=NOW - 3 * 3600),
-        lambda jobs, job_id: _of_other(jobs, job_id),
-        lambda jobs, job_id: ids.ulid_of(ids.new("job")) + token(jobs, job_id)[26:],
-        lambda jobs, job_id: _expired(jobs),
-    ],
-)
-def test_invalid_tokens(
-    jobs: JobStore, subscriptions: Subscriptions, job_id: str, wrong: Callable[[JobStore, str], str]
-) -> None:
-    """An invalid token is refused with 403, and nothing is stored."""
-    assert connect({"token": wrong(jobs, job_id)}) == 403
-    assert subscriptions.connection("c=") is None
-    assert subscriptions.subscribers(job_id).subscriptions == []
-
-
-def _of_other(jobs: JobStore, job_id: str) -> str:
-    """The signature of another job with this job's id."""
-    return ids.ulid_of(job_id) + token(jobs, submitted(jobs))[26:]
-
-
-def _expired(jobs: JobStore) -> str:
-    """A valid token of an expired job."""
-    expired = job(at=NOW, link_key=links.make_key(), expires_at=int(NOW) - 1)
-    jobs.submit(DOCUMENT, expired)
-    return links.make_token(expired, now=NOW, hours=1)
-
-
 @pytest.mark.parametrize(
     "after",
     [
@@ -177,23 +134,6 @@ def test_invalid_sequences(jobs: JobStore, subscriptions: Subscriptions, job_id:
     assert subscriptions.connection("c=") is None
 
 
-def test_ticket_is_valid_once(subscriptions: Subscriptions) -> None:
-    """A ticket opens one connection, and is refused afterwards."""
-    ticket, _ = subscriptions.issue_ticket("ana")
-    assert connect({"ticket": ticket}, "a=") == 200
-    connection = subscriptions.connection("a=")
-    assert connection is not None
-    assert (connection.owner, connection.job_id) == ("ana", None)
-    assert connect({"ticket": ticket}, "b=") == 403
-    assert subscriptions.connection("b=") is None
-
-
-def test_expired_ticket(dynamodb: Any, jobs_table: str, subscriptions: Subscriptions) -> None:
-    """A ticket is refused after a minute, even if its item exists longer."""
-    ticket, _ = Subscriptions(dynamodb, jobs_table, clock=lambda: NOW - TICKET_SECONDS - 1).issue_ticket("ana")
-    assert connect({"ticket": ticket}) == 403
-
-
 @pytest.mark.parametrize(
     "query", [None, {}, {"ticket": ""}, {"ticket": "x"}, {"ticket": "\0" * 5000}, {"tickets": "x"}]
 )
@@ -203,12 +143,6 @@ def test_invalid_tickets(subscriptions: Subscriptions, query: dict[str, str] | N
     assert subscriptions.connection("c=") is None
 
 
-def test_token_and_ticket_are_different(jobs: JobStore, subscriptions: Subscriptions, job_id: str) -> None:
-    """A token is not a ticket and vice versa."""
-    assert connect({"ticket": token(jobs, job_id)}) == 403
-    assert connect({"token": subscriptions.issue_ticket("ana")[0]}) == 403
-
-
 def test_disconnect(subscriptions: Subscriptions, by_ticket: str, job_id: str) -> None:
     """A connection is deleted with its subscriptions. Unknown connections are ignored."""
     subscribe(job_id)
@@ -216,19 +150,6 @@ def test_disconnect(subscriptions: Subscriptions, by_ticket: str, job_id: str) -
     disconnect()
     disconnect("nobody")
     assert subscriptions.connection(by_ticket) is None
-    assert subscriptions.subscribers(job_id).subscriptions == []
-    assert subscriptions.followers("ana", "document") == []
-
-
-def test_message_after_disconnect(
-    subscriptions: Subscriptions, gateway: Gateway, by_ticket: str, job_id: str
-) -> None:
-    """A message that arrives after the end of its connection stores nothing."""
-    disconnect()
-    subscribe(job_id)
-    error(gateway, "forbidden")
-    send({"action": "follow", "kind": "document"})
-    error(gateway, "forbidden")
     assert subscriptions.subscribers(job_id).subscriptions == []
     assert subscriptions.followers("ana", "document") == []
 
@@ -333,21 +254,6 @@ def test_any_text(text: str) -> None:
     assert named
 
 
-def test_ping(gateway: Gateway, by_ticket: str) -> None:
-    """A ping is answered with pong."""
-    send({"action": "ping"})
-    assert gateway.received(by_ticket) == [{"type": "pong"}]
-
-
-def test_subscribe(subscriptions: Subscriptions, gateway: Gateway, by_ticket: str, job_id: str) -> None:
-    """The request is stored and not answered: `push` answers it."""
-    subscribe(job_id)
-    assert requested(subscriptions, job_id) == [("c=", 0)]
-    subscribe(job_id, after=4)
-    assert requested(subscriptions, job_id) == [("c=", 4)]
-    assert gateway.sent == {}
-
-
 def test_unsubscribe(subscriptions: Subscriptions, gateway: Gateway, by_ticket: str, job_id: str) -> None:
     """The end of a subscription is confirmed, even if there was none."""
     subscribe(job_id)
@@ -355,16 +261,6 @@ def test_unsubscribe(subscriptions: Subscriptions, gateway: Gateway, by_ticket: 
         send({"action": "unsubscribe", "job_id": job_id})
         assert gateway.received(by_ticket) == [{"type": "unsubscribed", "job_id": job_id}]
     assert subscriptions.subscribers(job_id).subscriptions == []
-
-
-def test_follow(subscriptions: Subscriptions, gateway: Gateway, by_ticket: str) -> None:
-    """Following a kind and its end are confirmed."""
-    send({"action": "follow", "kind": "replay"})
-    assert gateway.received(by_ticket) == [{"type": "following", "kind": "replay"}]
-    assert subscriptions.followers("ana", "replay") == ["c="]
-    send({"action": "unfollow", "kind": "replay"})
-    assert gateway.received(by_ticket) == [{"type": "unfollowed", "kind": "replay"}]
-    assert subscriptions.followers("ana", "replay") == []
 
 
 @pytest.mark.parametrize("message", [{"action": "follow", "kind": "document"}, {"action": "subscribe"}])
@@ -385,61 +281,6 @@ def test_unknown_job(
     subscribe(unknown)
     assert error(gateway, "not_found")["job_id"] == unknown
     assert subscriptions.subscribers(unknown).subscriptions == []
-
-
-def test_job_of_other_owner(
-    jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, by_ticket: str
-) -> None:
-    """The error is the same as for an unknown job."""
-    foreign, unknown = submitted(jobs, owner="ben"), ids.new("job")
-    subscribe(foreign)
-    subscribe(unknown)
-    messages = [{**message, "job_id": ""} for message in gateway.received(by_ticket)]
-    assert messages[0] == messages[1]
-    assert messages[0]["code"] == "not_found"
-    assert subscriptions.subscribers(foreign).subscriptions == []
-
-
-def test_expired_job(jobs: JobStore, gateway: Gateway, by_ticket: str) -> None:
-    """An expired job is not found, even if its item exists longer."""
-    subscribe(submitted(jobs, expires_at=int(NOW) - 1))
-    error(gateway, "not_found")
-
-
-# ── links ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def by_link(jobs: JobStore, job_id: str) -> str:
-    """A connection opened with the job's link."""
-    assert connect({"token": token(jobs, job_id)}) == 200
-    return "c="
-
-
-def test_link_is_for_one_job(
-    jobs: JobStore, subscriptions: Subscriptions, gateway: Gateway, by_link: str, job_id: str
-) -> None:
-    """A connection by link can subscribe to its job again, but not to other jobs or kinds."""
-    other = submitted(jobs)
-    subscribe(job_id, after=3)
-    assert requested(subscriptions, job_id) == [("c=", 3)]
-    for unknown in (other, ids.new("job"), "x"):
-        subscribe(unknown)
-        assert error(gateway, "forbidden")["job_id"] == unknown
-    send({"action": "follow", "kind": "document"})
-    error(gateway, "forbidden")
-    assert subscriptions.subscribers(other).subscriptions == []
-    assert subscriptions.followers("ana", "document") == []
-
-
-def test_link_can_subscribe_again(
-    subscriptions: Subscriptions, gateway: Gateway, by_link: str, job_id: str
-) -> None:
-    """A connection by link can unsubscribe and subscribe again."""
-    send({"action": "unsubscribe", "job_id": job_id})
-    assert gateway.received(by_link) == [{"type": "unsubscribed", "job_id": job_id}]
-    subscribe(job_id)
-    assert requested(subscriptions, job_id) == [("c=", 0)]
 
 
 # ── limits and errors ────────────────────────────────────────────────────────────────────────────────────────
@@ -477,15 +318,6 @@ def test_subscribing_again_at_limit(subscriptions: Subscriptions, gateway: Gatew
     assert requested(subscriptions, at_limit[7]) == [("c=", 2)]
 
 
-def test_limit_is_per_connection(
-    subscriptions: Subscriptions, gateway: Gateway, at_limit: list[str], job_id: str
-) -> None:
-    """Each connection has its own limit."""
-    assert connect({"ticket": subscriptions.issue_ticket("ana")[0]}, "d=") == 200
-    subscribe(job_id, "d=")
-    assert gateway.sent == {}
-
-
 @pytest.mark.parametrize("error", [GONE, THROTTLED, "ForbiddenException"])
 def test_failed_reply(gateway: Gateway, by_ticket: str, error: str) -> None:
     """If the reply cannot be sent, the message has been handled all the same."""
@@ -520,13 +352,3 @@ def test_secrets_are_not_logged(
     connect({"ticket": ticket})
     send("secret")
     assert logged() == []
-
-
-def test_expired_connection(
-    subscriptions: Subscriptions, by_ticket: str, job_id: str, dynamodb: Any, jobs_table: str
-) -> None:
-    """The items of a connection are ignored after a day."""
-    subscribe(job_id)
-    tomorrow = Subscriptions(dynamodb, jobs_table, clock=lambda: NOW + DAY)
-    found: list[Subscription] = list(tomorrow.subscribers(job_id).subscriptions)
-    assert found == []

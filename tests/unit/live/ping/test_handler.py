@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core import ids
-from core.live.subscriptions import HANDSHAKE_SECONDS, Subscriptions
+from core.live.subscriptions import Subscriptions
 from live.ping import handler as module
 from live.ping.handler import handler
 from tests.unit.gateway import GONE, THROTTLED, Gateway
@@ -42,12 +42,6 @@ def test_ping(earlier: Subscriptions, gateway: Gateway, monkeypatch: pytest.Monk
     }
 
 
-def test_no_connections(environment: dict[str, str], jobs_table: str, gateway: Gateway) -> None:
-    """Without connections nothing is sent."""
-    handler({}, None)
-    assert gateway.sent == {}
-
-
 def test_gone_connections(
     earlier: Subscriptions,
     subscriptions: Subscriptions,
@@ -66,23 +60,3 @@ def test_gone_connections(
     assert [one.connection_id for one in subscriptions.subscribers(JOB).subscriptions] == ["throttled="]
     assert subscriptions.followers("ana", "document") == ["throttled="]
     assert gateway.closed == []
-
-
-def test_handshake(subscriptions: Subscriptions, gateway: Gateway) -> None:
-    """A connection whose handshake may not be over is not pinged and not deleted."""
-    shaking_hands = subscriptions.connect("new=", owner="ana")
-    subscriptions.subscribe(shaking_hands, JOB)
-    gateway.errors["new="] = GONE
-    handler({}, None)
-    assert subscriptions.connection("new=") == shaking_hands
-    assert len(subscriptions.subscribers(JOB).subscriptions) == 1
-
-
-def test_after_the_handshake(
-    environment: dict[str, str], dynamodb: Any, jobs_table: str, subscriptions: Subscriptions, gateway: Gateway
-) -> None:
-    """Some seconds later it is pinged."""
-    Subscriptions(dynamodb, jobs_table, clock=lambda: NOW - HANDSHAKE_SECONDS - 1).connect("a=", owner="ana")
-    gateway.errors["a="] = GONE
-    handler({}, None)
-    assert subscriptions.connection("a=") is None
