@@ -21,11 +21,6 @@ def test_event_names() -> None:
     assert REPLAY.all_stages == ("queued", "send")
 
 
-def test_not_submittable() -> None:
-    """A replay cannot be submitted, is not queued to the worker, and needs no clean-up."""
-    assert (REPLAY.submittable, REPLAY.is_queued_to_worker, REPLAY.needs_clean_up) == (False, False, False)
-
-
 def test_subject() -> None:
     """The subject is the endpoint, and the first event has the other fields of the input."""
     given = dict(replay().input)

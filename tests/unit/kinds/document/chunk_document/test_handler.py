@@ -60,17 +60,6 @@ def test_batches(event: dict[str, str], blobs: Blobs) -> None:
     assert all(chunk["text"] == TEXT[chunk["start"] : chunk["end"]] for chunk in flat)
 
 
-def test_step(event: dict[str, str], store: JobStore) -> None:
-    """The step is logged with counts only, and the job is in the stage `embed`."""
-    answer = handler(event, None)
-    subject = store.get(event["job_id"])
-    assert (subject.stage, subject.steps) == ("embed", ("uploaded", "chunked"))
-    payload = json.loads(store.log.read(event["job_id"])[-1].body)
-    assert payload["event"] == "document.chunked"
-    assert (payload["chunks"], payload["batches"]) == (answer["chunks"], answer["batches"])
-    assert "text" not in payload
-
-
 def test_repeat(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
     """Repeating the stage gives the same chunks and result, and logs nothing."""
     first, written = handler(event, None), chunks(blobs, event["job_id"])

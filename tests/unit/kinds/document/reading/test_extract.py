@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import DocumentTooLarge, NoText
-from kinds.document.reading import extract as room
+from kinds.document.reading import extract as module
 from kinds.document.reading.extract import extract
 from kinds.document.reading.sniff import HTML, PDF
 from tests.support import pdfs
@@ -23,17 +23,11 @@ def run(
     data: bytes, media_type: str = HTML, *, characters: int = 100, memory: int = 512
 ) -> tuple[dict[str, Any], str]:
     """The header and the text in the output."""
-    command = [sys.executable, "-m", room.__name__, media_type, str(characters), "5.5", str(memory)]
+    command = [sys.executable, "-m", module.__name__, media_type, str(characters), "5.5", str(memory)]
     done = subprocess.run(command, input=data, capture_output=True, check=True, env=ENVIRONMENT, timeout=60)
     assert done.stderr == b""
     header, _, body = done.stdout.partition(b"\n")
     return json.loads(header), body.decode()
-
-
-def test_text() -> None:
-    """The output is a line of JSON with the size, and the text."""
-    assert run("<p>año".encode()) == ({"ok": True, "pages": None, "size": 4}, "año")
-    assert run(pdfs.write(pdfs.document(pdfs.show("x"))), PDF) == ({"ok": True, "pages": 1, "size": 1}, "x")
 
 
 def test_error() -> None:

@@ -40,11 +40,11 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> North:
 
 @pytest.fixture
 def search(environment: dict[str, str], jobs_table: str, bucket: str, embedder: North, dynamodb: Any) -> Ask:
-    """Searches in two documents of ana's: `a` is north, and `b`, of 2026, is east."""
-    for name, vector, metadata in (("a", [0.0, 1.0], {}), ("b", [1.0, 0.0], {"year": "2026"})):
+    """Searches in two documents of ana's: `a` is north, and `b` is east."""
+    for name, vector in (("a", [0.0, 1.0]), ("b", [1.0, 0.0])):
         chunk = {"chunk": 0, "text": f"text of {name}", "start": 0, "end": 9, "heading": "H"}
         document_dependencies.vectors.put(Version("ana", name, "01"), 0, [vector], [chunk])
-        pointer = document(document_id=name, version="01", batches=1, metadata=metadata)
+        pointer = document(document_id=name, version="01", batches=1)
         dynamodb.put_item(**document_dependencies.catalog.publish("ana", pointer)["Put"])
 
     def search(body: Any, **options: Any) -> Answer:
@@ -72,22 +72,6 @@ def test_hits(search: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("narrowed", "found"),
-    [
-        ({"top_k": 1}, ["a"]),
-        ({"filter": {"document_ids": ["b"]}}, ["b"]),
-        ({"filter": {"metadata": {"year": "2026"}}}, ["b"]),
-        ({"filter": {"document_ids": ["a"], "metadata": {"year": "2026"}}}, []),
-        ({"filter": {}}, ["a", "b"]),
-    ],
-)
-def test_filter(search: Ask, narrowed: dict[str, Any], found: list[str]) -> None:
-    """A search can be limited by number, document and metadata."""
-    hits = search({"query": "where?"} | narrowed).json["hits"]
-    assert [hit["document_id"] for hit in hits] == found
-
-
-@pytest.mark.parametrize(
     ("wrong", "field"),
     [
         ({"query": ""}, "query"),
@@ -105,16 +89,6 @@ def test_filter(search: Ask, narrowed: dict[str, Any], found: list[str]) -> None
 def test_invalid_requests(search: Ask, wrong: dict[str, Any], field: str) -> None:
     """An invalid request is a 422 that names the field."""
     assert problem(search(wrong), 422, "invalid_request")["field"] == field
-
-
-def test_own_documents_only(search: Ask) -> None:
-    """Documents of other owners are not found."""
-    assert search({"query": "where?"}, owner="ben").json == {"hits": []}
-
-
-def test_scope(search: Ask) -> None:
-    """Searching needs its own scope."""
-    problem(search({"query": "x"}, scopes="jobs:read jobs:write"), 403, "forbidden")
 
 
 def test_busy(search: Ask, embedder: North) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from core.aws.blobs import Blobs
 from core.dependencies import dependencies
-from core.errors import DocumentTooLarge, JobClosed, SourceNotFound
+from core.errors import JobClosed
 from core.jobs import JobStore, begin, cancel
 from kinds.document.dependencies import document_dependencies
 from kinds.document.kind import DOCUMENT
@@ -57,22 +57,6 @@ def test_limits(store: JobStore) -> None:
     assert document_dependencies.limits == Limits(
         max_bytes=1000, max_characters=1000, timeout_seconds=30, memory_mb=1024
     )
-
-
-def test_changed_upload(event: dict[str, str], blobs: Blobs) -> None:
-    """A file that was changed after the submission is refused."""
-    blobs.put(event["source_key"], b"something else")
-    with pytest.raises(SourceNotFound):
-        handler(event, None)
-
-
-def test_too_large(event: dict[str, str], store: JobStore, blobs: Blobs) -> None:
-    """A file over the limit is refused after reading the limit's bytes."""
-    etag = blobs.put("inputs/ana/large", b"x" * 1001)
-    large = {"document_id": "d", "bytes": 1, "etag": etag, "source_key": "inputs/ana/large"}
-    job_id = store.submit(DOCUMENT, job(at=time.time(), input=large)).job.job_id
-    with pytest.raises(DocumentTooLarge, match="1000 bytes"):
-        handler(event | {"job_id": job_id, "source_key": "inputs/ana/large"}, None)
 
 
 def test_ended_job(event: dict[str, str], store: JobStore) -> None:
