@@ -213,8 +213,8 @@ class TestWebhookSecret:
         assert [replay["webhook_secret"], later["webhook_secret"]] == ["whsec_…", "whsec_…"]
         assert "webhook_secret" not in service.job(first["job_id"])
 
-    def test_it_is_kept_sealed(self, service: Service) -> None:
-        """No table holds the secret, or what could be it: only what KMS has sealed for this owner and endpoint."""
+    def test_it_is_stored_encrypted(self, service: Service) -> None:
+        """The table has the secret only as KMS has encrypted it for this owner and endpoint."""
         secret = post(service, body(webhook_url=HOOK)).json()["webhook_secret"]
         (endpoint,) = stored(service.cloud, "endpoint")
         (key,) = endpoint["keys"]

@@ -159,7 +159,7 @@ class TestEverythingElse:
         )
 
     def test_environments_and_tables_hold_no_plain_secret(self, service: Service, receiver: Receiver) -> None:
-        """Secrets lie sealed or hashed, and no function is given one."""
+        """Secrets are stored encrypted or hashed, and no environment of a function contains one."""
         secrets = run(service)
         tables = [service.cloud.table(name).scan()["Items"] for name in ("Jobs", "Deliveries", "Keys")]
         functions = service.cloud.client("lambda").list_functions()["Functions"]
