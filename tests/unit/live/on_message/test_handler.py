@@ -56,11 +56,6 @@ def connect(query: dict[str, str] | None, connection_id: str = "c=") -> int:
     return status
 
 
-def disconnect(connection_id: str = "c=") -> None:
-    context = {"eventType": "DISCONNECT", "routeKey": "$disconnect", "connectionId": connection_id}
-    assert handler({"requestContext": context}, None) == {"statusCode": 200}
-
-
 def send(message: Any, connection_id: str = "c=") -> None:
     """Sends a client's message: text as it is, or anything else as JSON. The status is always 200."""
     body = message if isinstance(message, str) else json.dumps(message)
@@ -138,20 +133,9 @@ def test_invalid_sequences(jobs: JobStore, subscriptions: Subscriptions, job_id:
     "query", [None, {}, {"ticket": ""}, {"ticket": "x"}, {"ticket": "\0" * 5000}, {"tickets": "x"}]
 )
 def test_invalid_tickets(subscriptions: Subscriptions, query: dict[str, str] | None) -> None:
-    """Other texts are refused."""
+    """A missing or malformed ticket is refused with 403."""
     assert connect(query) == 403
     assert subscriptions.connection("c=") is None
-
-
-def test_disconnect(subscriptions: Subscriptions, by_ticket: str, job_id: str) -> None:
-    """A connection is deleted with its subscriptions. Unknown connections are ignored."""
-    subscribe(job_id)
-    send({"action": "follow", "kind": "document"})
-    disconnect()
-    disconnect("nobody")
-    assert subscriptions.connection(by_ticket) is None
-    assert subscriptions.subscribers(job_id).subscriptions == []
-    assert subscriptions.followers("ana", "document") == []
 
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────

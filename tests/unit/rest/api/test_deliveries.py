@@ -203,17 +203,8 @@ def test_redeliver(
     answer = api("POST", f"/deliveries/{delivery.delivery_id}/redeliver")
     assert (answer.status, answer.headers["location"]) == (202, f"../{delivery.delivery_id}")
     assert (answer.json["status"], answer.json["attempt_count"]) == ("failed", 1)
-    assert messages("WEBHOOKS_QUEUE_URL") == [
-        {
-            "delivery_id": delivery.delivery_id,
-            "owner": "ana",
-            "endpoint_id": webhook_id,
-            "destination": webhook_id,
-            "attempts": 1,
-            "queued_at": delivery.queued_at,
-            "manual": True,
-        }
-    ]
+    (message,) = messages("WEBHOOKS_QUEUE_URL")
+    assert (message["delivery_id"], message["attempts"], message["manual"]) == (delivery.delivery_id, 1, True)
 
 
 def test_redeliver_to_a_job(api: Api, deployed: Dependencies, messages: Callable[[str], list[Any]]) -> None:
