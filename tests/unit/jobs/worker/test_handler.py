@@ -10,14 +10,11 @@ import pytest
 
 from core.aws.blobs import Blobs
 from core.dependencies import dependencies
-from core.errors import CountMismatch, Throttled
+from core.errors import Throttled
 from core.jobs import Job, JobStore, begin, cancel
 from jobs.worker.handler import LAST_RECEIVE, handler
-from kinds.document.batches import RESERVE_SECONDS
-from kinds.document.dependencies import document_dependencies
 from kinds.document.index import embedding
 from kinds.document.index.embedding import SecondsLeft, Vector
-from kinds.document.index.vectors import unpack, version_of
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
 from tests.simulated_cloud.calls import Calls
@@ -36,11 +33,9 @@ class Model:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.error: dict[str, BaseException] = {}
-        self.seconds_left: list[float] = []
         self.short = False
 
     def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
-        self.seconds_left.append(seconds_left())
         for text in texts[:-1] if self.short else texts:
             self.texts.append(text)
             if text in self.error:
@@ -107,44 +102,6 @@ def results(calls: Calls) -> list[tuple[str, str | None]]:
     return [(call.operation, call.params.get("error")) for call in calls.log if call.service == "stepfunctions"]
 
 
-def stored(subject: Job) -> list[list[float]]:
-    key = f"{document_dependencies.vectors._batch(version_of(subject), 0)}.f32"
-    return [list(row) for row in unpack(dependencies.blobs.get(key), 2)]
-
-
-def test_batch(store: JobStore, subject: Job, model: Model, calls: Calls) -> None:
-    """Each chunk is embedded, the batch counts as done, and its task succeeds."""
-    assert work(subject) == []
-    assert stored(subject) == [[3.0, 0.0], [5.0, 0.0], [9.0, 0.0]]
-    assert store.snapshot(subject.job_id, owner="ana").progress == (1, 1)
-    assert results(calls) == [("SendTaskSuccess", None)]
-    assert model.seconds_left == [60 - RESERVE_SECONDS]
-
-
-def test_duplicate_message(subject: Job, model: Model, calls: Calls) -> None:
-    """A duplicated batch is embedded once, and its task succeeds each time."""
-    assert work(subject) == work(subject, receives=2) == []
-    assert model.texts == TEXTS
-    assert results(calls) == [("SendTaskSuccess", None)] * 2
-
-
-def test_vectors_are_kept_after_an_error(subject: Job, model: Model, calls: Calls) -> None:
-    """After an error, only the missing texts are embedded."""
-    model.error = {"three": Throttled("busy"), "seventeen": Throttled("busy")}
-    assert [work(subject, receives=n) for n in (1, 2, 3)] == [["m"], ["m"], []]
-    assert model.texts == ["one", "three", "three", "seventeen", "seventeen"]
-    assert stored(subject) == [[3.0, 0.0], [5.0, 0.0], [9.0, 0.0]]
-
-
-def test_vectors_are_kept_after_a_kill(subject: Job, model: Model, calls: Calls) -> None:
-    """Vectors are also stored when the process ends."""
-    model.error = {"three": KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        work(subject)
-    assert work(subject, receives=2) == []
-    assert model.texts == ["one", "three", "three", "seventeen"]
-
-
 def test_visibility(subject: Job, model: Model, calls: Calls) -> None:
     """A failed batch becomes visible later each time, after at most five minutes."""
     for receives in (1, 4):
@@ -156,13 +113,6 @@ def test_visibility(subject: Job, model: Model, calls: Calls) -> None:
     assert 1 <= waits[1] <= 240
 
 
-def test_last_receive(subject: Job, model: Model, calls: Calls) -> None:
-    """At the last receive, the task fails with the error's name, and the message is deleted."""
-    model.error = {"one": Throttled("busy")}
-    assert work(subject, receives=LAST_RECEIVE) == []
-    assert results(calls) == [("SendTaskFailure", "Throttled")]
-
-
 def test_internal_errors(subject: Job, model: Model, calls: Calls) -> None:
     """The cause of an unexpected error contains no details."""
     model.error = {"one": RuntimeError("secret")}
@@ -170,13 +120,6 @@ def test_internal_errors(subject: Job, model: Model, calls: Calls) -> None:
     (failure,) = (call.params for call in calls.log if call.operation == "SendTaskFailure")
     assert "secret" not in str(failure)
     assert json.loads(failure["cause"])["errorType"] == "RuntimeError"
-
-
-def test_job_failure(subject: Job, model: Model, calls: Calls) -> None:
-    """A JobFailure fails the task at once."""
-    model.error = {"one": CountMismatch("wrong")}
-    assert work(subject) == []
-    assert results(calls) == [("SendTaskFailure", "CountMismatch")]
 
 
 def test_kind_without_batches(store: JobStore, calls: Calls) -> None:
@@ -198,13 +141,12 @@ def test_unknown_kind(store: JobStore, calls: Calls) -> None:
     assert [call for call, _ in results(calls)] == ["SendTaskFailure"]
 
 
-def test_fewer_vectors(subject: Job, model: Model, calls: Calls) -> None:
+def test_fewer_vectors(subject: Job, blobs: Blobs, model: Model, calls: Calls) -> None:
     """If the model returns fewer vectors than chunks, the batch fails and nothing is stored."""
     model.short = True
     assert work(subject) == []
     assert results(calls) == [("SendTaskFailure", "CountMismatch")]
-    with pytest.raises(Exception, match="was deleted or changed"):
-        stored(subject)
+    assert list(blobs.keys("vectors/")) == []
 
 
 @pytest.mark.parametrize("code", ["TaskTimedOut", "TaskDoesNotExist", "InvalidToken"])
@@ -230,17 +172,3 @@ def test_ended_job(store: JobStore, subject: Job, model: Model, calls: Calls, ex
     assert work(subject, execution=execution) == []
     assert model.texts == []
     assert results(calls) == []
-
-
-def test_cancel_during_batch(store: JobStore, subject: Job, model: Model, calls: Calls) -> None:
-    """The vectors of a job that is canceled meanwhile are deleted."""
-    real = model.embed
-
-    def embed(texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
-        yield from real(texts, seconds_left=seconds_left)
-        store.apply(subject.job_id, cancel)
-
-    model.embed = embed  # type: ignore[method-assign]
-    assert work(subject) == []
-    with pytest.raises(Exception, match="was deleted or changed"):
-        stored(subject)
