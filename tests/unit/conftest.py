@@ -176,7 +176,7 @@ ENVIRONMENT["STATE_MACHINES"] = json.dumps({"document": f"arn:aws:states:{ACCOUN
 
 @pytest.fixture
 def gateway() -> Gateway:
-    """What the connections of the WebSocket API are told."""
+    """What the connections of the WebSocket API receive."""
     return Gateway()
 
 

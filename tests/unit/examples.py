@@ -116,7 +116,7 @@ def echo_kind(**facts: Any) -> Kind:
 
 
 class FakeClock:
-    """Seconds that pass only when told. Doubles as a `sleep` that takes exactly its time."""
+    """A clock that a test sets. `sleep` advances it by exactly the given seconds."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now

@@ -288,12 +288,6 @@ def test_internal_error(error: Exception, logged: Callable[[], list[dict[str, An
     assert [line["error_type"] for line in logged() if line["level"] == "ERROR"] == [type(error).__name__]
 
 
-def test_request_after_an_error() -> None:
-    """After an error the function handles the next request."""
-    failing(ValueError("x"))
-    assert request("POST", "/letters", {"to": "x"}).status == 201
-
-
 # ── who and where ────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.aws.batch import MAX_DRAINED, Record, drain, log_and_continue, process, receives
+from core.aws.batch import MAX_DRAINED, Record, drain, log_and_continue, process
 
 
 class DeadLetters:
@@ -86,26 +86,21 @@ def test_base_exceptions() -> None:
         process(event(2), handle)
 
 
-def test_receives() -> None:
-    """The number of receives is read from the attributes."""
-    assert receives(record("1", receives=5)) == 5
-
-
-@given(fates=st.lists(st.sampled_from(["done", "left", "raises"]), max_size=35))
-def test_drain(fates: list[str]) -> None:
+@given(outcomes=st.lists(st.sampled_from(["done", "left", "raises"]), max_size=35))
+def test_drain(outcomes: list[str]) -> None:
     """Each message is handled once. It is deleted if it was handled, whatever happens to the others."""
-    queue, shown = DeadLetters(len(fates)), []
+    queue, shown = DeadLetters(len(outcomes)), []
 
     def handle(body: str) -> bool:
         shown.append(body)
-        fate = fates[int(body.split()[1])]
-        if fate == "raises":
+        outcome = outcomes[int(body.split()[1])]
+        if outcome == "raises":
             raise ValueError("no")
-        return fate == "done"
+        return outcome == "done"
 
     drain(queue, queue.url, handle)
-    assert shown == [f"body {number}" for number in range(len(fates))]
-    assert queue.hidden == [f"body {number}" for number, fate in enumerate(fates) if fate != "done"]
+    assert shown == [f"body {number}" for number in range(len(outcomes))]
+    assert queue.hidden == [f"body {number}" for number, outcome in enumerate(outcomes) if outcome != "done"]
 
 
 def test_max_drained() -> None:

@@ -113,17 +113,6 @@ def test_other_errors_are_raised(error: Exception) -> None:
     assert caught.value is error
 
 
-def test_wrapped_function() -> None:
-    """A wrapped function keeps its arguments, result and name."""
-
-    @aws_errors.raises_unavailable
-    def add(a: int, *, b: int) -> int:
-        return a + b
-
-    assert add(1, b=2) == 3
-    assert add.__name__ == "add"
-
-
 class UnprocessedKeys:
     """A client that processes only the first key of each request."""
 

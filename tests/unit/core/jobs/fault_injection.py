@@ -64,6 +64,9 @@ def crash_after(write: Write) -> Any:
     raise Crash
 
 
+FAULTS: list[Fault] = [conflict, check_failed, in_progress, crash_before, crash_after]
+
+
 def before_write(concurrent: Callable[[], Any]) -> Fault:
     """Another writer does something just before the write."""
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.errors import ConditionFailed, JobClosed, JobFailure
-from core.jobs import Completion, Job, JobStore, Kind, Services, begin, cancel, fail
+from core.errors import ConditionFailed, JobFailure
+from core.jobs import Completion, Job, JobStore, Kind, Services, begin
 from core.jobs.finish import clean_up, complete_job
 from core.jobs.results import MAX_RESULT_BYTES
 from tests.unit.core.jobs.memory_table import MemoryTable
@@ -123,27 +123,6 @@ def test_failed_condition(
         bench.complete(echo_kind(on_complete=on_complete), result=result)
     assert bench.store.get(bench.job.job_id) == bench.job
     assert ("OWNER#ana", "B") not in bench.table.items
-
-
-@pytest.mark.parametrize("change", [cancel, fail(code="x", message="y")], ids=["canceled", "failed"])
-def test_ended_job(bench: Bench, change: Any) -> None:
-    """A job that was canceled or has failed is not completed, and the kind's writes are not made."""
-    ended = bench.store.apply(bench.job.job_id, change)
-
-    def on_complete(subject: Job, result: Mapping[str, Any], services: Services) -> Completion:
-        return Completion(result=result, writes=[put("A")])
-
-    with pytest.raises(JobClosed, match=f"the job is {ended.status}"):
-        bench.complete(echo_kind(on_complete=on_complete))
-    assert bench.store.get(bench.job.job_id) == ended
-    assert ("OWNER#ana", "A") not in bench.table.items
-
-
-def test_another_lease(bench: Bench) -> None:
-    """An execution that does not hold the job cannot complete it."""
-    with pytest.raises(JobClosed, match="another execution holds the job"):
-        bench.complete(lease="execution-2")
-    assert bench.store.get(bench.job.job_id).status == "running"
 
 
 def test_error_in_on_complete(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, create_model
 
-from core.jobs import Completion, Inputs, Kind, Services
+from core.jobs import Completion, Inputs, Services
 from core.jobs.kind import COMMON_VERBS, RESERVED, RESERVED_SUBJECTS
 from tests.unit.core.memory_blobs import MemoryBlobs
 from tests.unit.examples import Echoed, EchoInput, EchoRequested, echo_kind, job
@@ -235,10 +235,3 @@ def test_default_prepare() -> None:
     kind = echo_kind(input=AfterInput, example={"after": 5})
     inputs = Inputs(owner="ana", job_id="1", blobs=MemoryBlobs(), max_inline_bytes=1, max_upload_bytes=1)
     assert kind.prepare(AfterInput(after=timedelta(minutes=1)), inputs) == {"after": "PT1M"}
-
-
-def test_declaration_is_immutable() -> None:
-    """A declaration cannot be changed."""
-    with pytest.raises(AttributeError):
-        echo_kind().name = "other"  # type: ignore[misc]
-    assert isinstance(echo_kind(), Kind)

@@ -86,13 +86,6 @@ def test_another_job() -> None:
     assert not opens(TOKEN, replace(JOB, link_key=make_key()))
 
 
-def test_expiry_is_signed() -> None:
-    """A token whose expiry was changed is invalid."""
-    ulid, end, signature = TOKEN.split(".")
-    assert not opens(f"{ulid}.{int(end) + HOUR_SECONDS}.{signature}")
-    assert not opens(f"{ulid}.{int(end) - HOUR_SECONDS}.{signature}")
-
-
 def test_job_without_key() -> None:
     """A job without a key has no valid token, not even one signed with the empty key."""
     keyless = replace(JOB, link_key="")

@@ -211,25 +211,3 @@ def check_decisions(kind: Kind, subject: Job, sequence: list[Change]) -> None:
         assert new.stage in kind.all_stages
         assert new.subject == subject.subject
         subject = new
-
-
-def test_replay() -> None:
-    """A replay starts, can start again, and completes."""
-    started = after(begin(REPLAY, stage="send", lease=LEASE), replay())
-    assert (started.verb, started.job.status, started.job.stage) == ("started", "running", "send")
-    assert after(begin(REPLAY, stage="send", lease=LEASE), started.job).verb == "retried"
-    done = after(complete(REPLAY, lease=LEASE, result={"sent": 3}), started.job)
-    assert (done.verb, done.fields, done.job.status) == ("completed", {"sent": 3}, "completed")
-
-
-@pytest.mark.parametrize(
-    ("change", "verb"), [(cancel, "canceled"), (fail(code="x", message="y"), "failed")], ids=["cancel", "fail"]
-)
-@pytest.mark.parametrize("stage", ["queued", "send"])
-def test_early_end_of_replay(change: Change, verb: str, stage: str) -> None:
-    """A replay can be canceled or fail when queued or running, and does not start afterwards."""
-    subject = replay() if stage == "queued" else after(begin(REPLAY, stage=stage, lease=LEASE), replay()).job
-    ended = after(change, subject)
-    assert (ended.verb, ended.job.status, ended.job.stage) == (verb, verb, stage)
-    with pytest.raises(JobClosed):
-        begin(REPLAY, stage="send", lease=LEASE)(ended.job, THEN)

@@ -115,14 +115,6 @@ def test_known_kind() -> None:
     assert min(simulate(duration, every(60)).requests for duration, _ in costs) >= 97
 
 
-def test_exactly_two_hours() -> None:
-    """A job of two hours, the median, takes at most 9 requests and is never known late."""
-    chance = random.Random(7)
-    costs = [recommended(TWO_HOURS, kind(TWO_HOURS, chance)[0]) for _ in range(1000)]
-    assert max(cost.requests for cost in costs) <= 9
-    assert not any(is_late(TWO_HOURS, cost) for cost in costs)
-
-
 @pytest.mark.parametrize(("usual", "most"), [(10.0, 5), (60.0, 6), (600.0, 12), (3600.0, 12), (36_000.0, 12)])
 def test_other_known_kinds(usual: float, most: int) -> None:
     """Kinds of any duration take few requests, and ends are as rarely known late."""

@@ -26,11 +26,6 @@ def of_size(size: int, letter: str = "x") -> dict[str, str]:
     return {"t": letter * count + "x" * rest}
 
 
-def test_limit() -> None:
-    """The limit is the size of a WebSocket frame."""
-    assert MAX_RESULT_BYTES == 32_768
-
-
 @pytest.mark.parametrize("letter", ["x", "ñ", "👩", '"', "\x00"], ids=ascii)
 @pytest.mark.parametrize("excess", [-1, 0, 1])
 def test_at_limit(letter: str, excess: int) -> None:

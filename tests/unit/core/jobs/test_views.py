@@ -93,13 +93,6 @@ def test_subject_in_views(subject: Job, named: dict[str, str], absent: str) -> N
             assert shown["kind"] == subject.kind
 
 
-def test_progress_of_a_replay() -> None:
-    """The view of a replay shows its progress, and not its input."""
-    shown = views.job_view(snapshot(replay(), (50, 120)), LINKS, UNKNOWN)
-    assert shown["progress"] == {"done": 50, "total": 120}
-    assert "input" not in shown
-
-
 def test_links() -> None:
     """Links are absolute, below the root of the request. All except `self` contain the token."""
     token = links.make_token(RUNNING, now=NOW, hours=HOURS)
@@ -175,13 +168,6 @@ def test_waiting_job() -> None:
         for shown in (status_view, job_view, status.model_dump(mode="json"), view.model_dump(mode="json")):
             assert {key: shown[key] for key in ("waiting_for", "waiting_since") if key in shown} == expected
             assert "not_before" not in shown
-
-
-def test_views_are_json() -> None:
-    """Views can be encoded as JSON."""
-    done = replace(RUNNING, status="completed", result={"score": 0.5}, metadata={"a": "b"})
-    assert json.loads(json.dumps(views.job_view(snapshot(done), LINKS, UNKNOWN)))["result"] == {"score": 0.5}
-    assert json.dumps(views.job_summary(done, LINKS))
 
 
 def test_etag() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import ids
+from core.live import messages
 from core.live.channel import FLUSH_SECONDS, REFRESH_SECONDS, Channel
 from core.live.messages import FRAME_BYTES
 from core.live.sockets import SendOutcome
@@ -258,14 +259,6 @@ def test_new_subscriber_without_new_text(live: FakeLive) -> None:
     assert (snapshots(first), deltas(first)) == (["one"], [])
 
 
-def test_subscriber_at_the_end(live: FakeLive) -> None:
-    """A subscriber after the last write gets the whole text when the channel ends."""
-    with live.channel() as channel:
-        channel.write("one")
-        new = live.subscribe("b")
-    assert new.text == "one"
-
-
 def test_subscribing_again(live: FakeLive) -> None:
     """A client that subscribes again gets a snapshot."""
     client = live.subscribe("a")
@@ -336,13 +329,8 @@ def test_large_text(live: FakeLive) -> None:
 def test_snapshots_are_shared(live: FakeLive, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot is encoded once for all new subscribers."""
     made: list[int] = []
-    made_as_ever = Channel.__init__.__globals__["messages"].of_snapshot
-
-    def of_snapshot(*facts: Any) -> Any:
-        made.append(1)
-        return made_as_ever(*facts)
-
-    monkeypatch.setattr("core.live.messages.of_snapshot", of_snapshot)
+    of_snapshot = messages.of_snapshot
+    monkeypatch.setattr(messages, "of_snapshot", lambda *facts: made.append(1) or of_snapshot(*facts))
     clients = [live.subscribe(str(number)) for number in range(100)]
     live.channel().write("one")
     assert {client.text for client in clients} == {"one"}

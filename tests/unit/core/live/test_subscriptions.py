@@ -213,11 +213,6 @@ def test_expired_offset(subscriptions: Subscriptions, ana: Connection, clock: Fa
     assert subscriptions.subscribers(JOB).offset == 7
 
 
-def test_no_subscribers(subscriptions: Subscriptions) -> None:
-    """A job without subscribers has the offset 0."""
-    assert subscriptions.subscribers(JOB) == Subscribers(0, [])
-
-
 def test_request_and_activation(subscriptions: Subscriptions, ana: Connection) -> None:
     """A requested subscription has its own `after`, an active one has the offset of the job."""
     subscriptions.subscribe(ana, JOB, after=3)
