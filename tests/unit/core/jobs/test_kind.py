@@ -69,11 +69,6 @@ def test_invalid_verbs(verb: str, place: int) -> None:
     assert f"events: {verb!r} is not a verb" in refusal(events=events)
 
 
-def test_common_verbs() -> None:
-    """The verbs that every kind logs."""
-    assert COMMON_VERBS == ("started", "failed", "canceled", "retried", "progressed")
-
-
 @pytest.mark.parametrize("field", sorted(RESERVED))
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
 def test_reserved_fields(field: str, place: str) -> None:

@@ -96,15 +96,6 @@ def test_complete() -> None:
     assert (done.job.status, done.job.result, done.job.finished_at) == ("completed", {"chunks": 3}, THEN)
 
 
-def test_complete_with_a_large_result() -> None:
-    """A result in S3 is not in the item, and the event says that it is truncated."""
-    large = complete(DOCUMENT, lease=LEASE, result={"text": "x"}, result_key="results/ana/1/result.json")
-    done = after(large, running())
-    assert (done.verb, done.fields) == ("indexed", {"result_truncated": True})
-    assert (done.job.status, done.job.result) == ("completed", None)
-    assert done.job.result_key == "results/ana/1/result.json"
-
-
 def test_fail() -> None:
     """The error has the given stage, or else the job's stage."""
     for stage, shown in ((None, "chunk"), ("store", "store")):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.jobs import Job, cancel
+from core.jobs import Job
 from core.jobs.progress import EVENT_SECONDS
 from kinds.replay.kind import REPLAY
 from tests.unit.core.jobs.conftest import Bench
@@ -103,14 +103,6 @@ def test_outdated_cursor(cloud_bench: Bench, end: str | None) -> None:
     assert bench.store.progress.load(subject.job_id) == (6, 9, end)
 
 
-def test_single_page(cloud_bench: Bench) -> None:
-    """A list with a single page ends at once, and a second worker with the same page gets False."""
-    bench, subject = cloud_bench, cloud_bench.store.submit(REPLAY, replay()).job
-    assert save(bench, subject, 9, cursor=None, was=None)
-    assert not save(bench, subject, 5, cursor="c1", was=None)
-    assert bench.store.progress.load(subject.job_id) == (9, 9, None)
-
-
 @given(pages=st.integers(1, 5), moves=st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=40))
 def test_concurrent_workers(pages: int, moves: list[tuple[int, bool]]) -> None:
     """With any interleaving of workers, each page is saved once and in order."""
@@ -130,21 +122,3 @@ def test_concurrent_workers(pages: int, moves: list[tuple[int, bool]]) -> None:
             noted.append(done + 1)
         assert bench.store.snapshot(subject.job_id, owner="ana").progress == (noted[-1], pages)
     assert noted == list(range(1, len(noted) + 1))
-
-
-def test_interval_of_events_with_cursor(bench: Bench) -> None:
-    """Progress with a cursor is logged at most every five seconds, and not after the end."""
-    subject = bench.store.submit(REPLAY, replay()).job
-    was = None
-    for done in range(100):
-        bench.clock.now += 0.25
-        assert save(bench, subject, done, cursor=f"c{done}", was=was)
-        was = f"c{done}"
-    log = bench.store.log.read(subject.job_id)
-    assert [event.name for event in log] == ["replay.requested"] + ["replay.progressed"] * (len(log) - 1)
-    assert 4 <= len(log) - 1 <= 6
-    assert json.loads(log[-1].body)["total"] == 9
-    bench.store.apply(subject.job_id, cancel)
-    bench.clock.now += EVENT_SECONDS
-    assert save(bench, subject, 100, cursor=None, was=was)
-    assert bench.store.log.read(subject.job_id)[-1].name == "replay.canceled"

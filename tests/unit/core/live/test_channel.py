@@ -315,17 +315,6 @@ def test_gone_connection(live: FakeLive) -> None:
     assert [set(sent) for _, sent in live.sent] == [{"a", "b"}, {"b"}, {"b"}]
 
 
-def test_large_text(live: FakeLive) -> None:
-    """A text of megabytes is split into frames."""
-    clients = [live.subscribe(name) for name in "abcd"]
-    text = "".join(f"{number} ñ👩‍🚀" for number in range(60_000))
-    with live.channel() as channel:
-        channel.write(text)
-        new = live.subscribe("e")
-    assert {client.text for client in (*clients, new)} == {text}
-    assert max(sent["e"] for _, sent in live.sent) > len(text.encode()) / FRAME_BYTES
-
-
 def test_snapshots_are_shared(live: FakeLive, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot is encoded once for all new subscribers."""
     made: list[int] = []
