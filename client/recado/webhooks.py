@@ -4,7 +4,8 @@ Needs the standard library only, and `cryptography` for ed25519 keys.
 
 Two schemes are supported. `webhook-signature` is Standard Webhooks 1.0.0 (https://www.standardwebhooks.com):
 `v1` with the secret `whsec_…`, `v1a` with the public key `whpk_…`; it covers id, time and body. `X-Signature`
-covers the body only. A request with `webhook-signature` is never accepted because of its `X-Signature`.
+covers the body only, so it accepts a request of any age: whoever has seen one can send it again at any time. It is
+used only with `allow_plain=True`, and never for a request that has a `webhook-signature`.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def verify(
     tolerance: float = 300,
     *,
     now: float | None = None,
-    allow_plain: bool = True,
+    allow_plain: bool = False,
 ) -> Event:
     """The verified event. Raises a VerificationError that says what is wrong, and no other error for any input.
 
@@ -77,8 +78,9 @@ def verify(
     `whpk_…` (needs `recado[ed25519]`), or several of them during a rotation. `tolerance`: how many seconds the
     sender's clock may differ from `now` (Unix seconds, by default the current time).
 
-    A request without `webhook-signature` is verified by its `X-Signature`. That signature contains no time, so
-    anyone who has seen such a request can send it again at any time. `allow_plain=False` refuses these requests.
+    `allow_plain=True` also accepts a request that has no `webhook-signature`, by its `X-Signature`. That signature
+    contains neither id nor time: anyone who has seen a request can send it again at any time, with any
+    `webhook-timestamp`. Use it only if something before this receiver removes the headers `webhook-…`.
     """
     keys = parse_keys(secret)
     if not isinstance(body, (bytes, bytearray)):
@@ -87,9 +89,14 @@ def verify(
     window = _Window(time.time() if now is None else now, tolerance)
     if SIGNATURE in found:
         return _verify_standard(found, bytes(body), keys, window)
-    if allow_plain and any(name in found for name in PLAIN_SIGNATURES):
-        return _verify_plain(found, bytes(body), keys, window)
-    raise MissingHeader(f"{SIGNATURE} is missing.")
+    if not any(name in found for name in PLAIN_SIGNATURES):
+        raise MissingHeader(f"{SIGNATURE} is missing.")
+    if not allow_plain:
+        raise MissingHeader(
+            f"{SIGNATURE} is missing, and X-Signature alone is not accepted: it contains no time, so the request "
+            f"may be an old one. Pass on {ID}, {TIMESTAMP} and {SIGNATURE}, or accept that with allow_plain=True."
+        )
+    return _verify_plain(found, bytes(body), keys, window)
 
 
 def _verify_standard(headers: Mapping[str, str], body: bytes, keys: Sequence[Key], window: _Window) -> Event:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -40,9 +41,9 @@ class WebhookVerifier:
         self._event_ids: set[str] = set()
         self._lock = threading.Lock()
 
-    def __call__(self, headers: Mapping[str, str], body: bytes) -> ReceivedWebhook:
+    def __call__(self, headers: Message, body: bytes) -> ReceivedWebhook:
         try:
-            event = verify(headers, body, self.secrets)
+            event = verify(headers.items(), body, self.secrets)
         except VerificationError as error:
             problem = f"{error.code}: {error}"
             return ReceivedWebhook(headers.get("webhook-id"), _payload(body), problem, again=False)
@@ -56,8 +57,11 @@ class WebhookVerifier:
 
 
 @contextmanager
-def serve(handle: Callable[[Mapping[str, str], bytes], int], *, port: int) -> Iterator[str]:
-    """Serve on `port` (0: any free one) of the loopback interface. `handle` returns the status. Yields the URL."""
+def serve(handle: Callable[[Message, bytes], int], *, port: int) -> Iterator[str]:
+    """Serve on `port` (0: any free one) of the loopback interface. `handle` returns the status. Yields the URL.
+
+    It gets the headers with their repetitions, because a signature header that appears twice is refused.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -67,8 +71,7 @@ def serve(handle: Callable[[Mapping[str, str], bytes], int], *, port: int) -> It
             length = self.headers.get("content-length", "")
             if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
                 return self._respond(411 if not length else 413)
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            return self._respond(handle(headers, self.rfile.read(int(length))))
+            return self._respond(handle(self.headers, self.rfile.read(int(length))))
 
         def _respond(self, status: int) -> None:
             self.send_response(status)

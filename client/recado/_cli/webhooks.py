@@ -8,15 +8,17 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from email.message import Message
 from typing import Any
 
 from recado._cli import receiver
 from recado._cli.arguments import add_command, add_limit_option, add_subcommands, open_client, parse_whole_seconds
 from recado._cli.exit_codes import ERROR, OK, TIMEOUT
-from recado._cli.format import format_fields, sanitize
+from recado._cli.format import format_fields
 from recado._cli.output import Output
 from recado._cli.receiver import ReceivedWebhook, WebhookVerifier
 from recado._cli.signals import sigterm_as_interrupt
+from recado._webhook_keys import parse_keys
 from recado.client import Recado
 from recado.errors import InvalidRequest, RecadoError
 from recado.models import Delivery, Pending, Webhook
@@ -91,7 +93,7 @@ def _show_secret(webhook: Webhook, output: Output) -> int:
     if output.as_json:
         output.json(webhook.raw)
     elif output.is_for_people:
-        output.print((webhook.webhook_id, "bold"), f"  {sanitize(webhook.url)}  {' '.join(webhook.events)}")
+        output.print((webhook.webhook_id, "bold"), f"  {webhook.url or ''}  {' '.join(webhook.events)}")
         name = "secret" if webhook.secret else "public key"
         output.print(f"{name}: ", (str(webhook.secret or webhook.public_key), "bold"))
         if webhook.secret:
@@ -138,11 +140,11 @@ def test(options: argparse.Namespace, output: Output) -> int:
 
 def _show_attempt(delivery: Delivery, output: Output) -> None:
     last = delivery.attempts[-1] if delivery.attempts else delivery.last_attempt
-    response = f"{last.status or sanitize(last.error)} after {last.duration_ms} ms" if last else "not attempted"
+    response = f"{last.status or last.error} after {last.duration_ms} ms" if last else "not attempted"
     if output.is_for_people:
         mark = ("✓ ", "green") if delivery.status == "delivered" else ("✗ ", "red")
-        message = sanitize(last.message) if last and last.message else ""
-        output.print(mark, delivery.status, f"  {response}  {message}")
+        message = last.message if last else None
+        output.print(mark, delivery.status, f"  {response}  {message or ''}")
     else:
         output.fields(delivery.delivery_id, delivery.status, response)
 
@@ -185,18 +187,19 @@ def redeliver(options: argparse.Namespace, output: Output) -> int:
 
 def listen(options: argparse.Namespace, output: Output) -> int:
     """Receive until Ctrl-C. Without a secret, an endpoint is created now and deleted at the end."""
-    verifier, output_lock = WebhookVerifier([]), threading.Lock()
+    secret = os.environ.get(SECRET) or None if options.secret is None else options.secret
+    if secret is not None:
+        parse_keys(secret)  # otherwise every request would be refused
+    verifier, output_lock = WebhookVerifier([] if secret is None else [secret]), threading.Lock()
 
-    def handle(headers: Mapping[str, str], body: bytes) -> int:
+    def handle(headers: Message, body: bytes) -> int:
         received = verifier(headers, body)
         with output_lock:
             _show_received(received, output)
         return 204 if received.problem is None else 403
 
     with receiver.serve(handle, port=options.port) as url, sigterm_as_interrupt():
-        secret = options.secret or os.environ.get(SECRET)
-        if secret:
-            verifier.secrets = [secret]
+        if secret is not None:
             output.note("Listening at ", (url, "bold"), ". Press Ctrl-C to stop.")
             return _wait_for_interrupt()
         with open_client(options) as client, _endpoint(client, options.public_url or url, options) as webhook:
@@ -235,8 +238,8 @@ def _show_received(received: ReceivedWebhook, output: Output) -> None:
         return
     mark = ("✓ verified", "green") if received.problem is None else ("✗ not verified", "red")
     again = ("  (received before)", "yellow") if received.again else ""
-    problem = f"  {sanitize(received.problem)}" if received.problem else ""
-    output.print(mark, "  ", (sanitize(received.name), "bold"), f"  {sanitize(received.event_id)}", again, problem)
+    problem = f"  {received.problem}" if received.problem else ""
+    output.print(mark, "  ", (received.name, "bold"), f"  {received.event_id or ''}", again, problem)
     if isinstance(received.payload, Mapping):
         details = [received.payload.get("job_id"), format_fields(received.payload)]
-        output.print("  ", (sanitize("  ".join(str(detail) for detail in details if detail)), "dim"))
+        output.print("  ", ("  ".join(str(detail) for detail in details if detail), "dim"))

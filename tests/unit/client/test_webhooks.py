@@ -72,7 +72,7 @@ def test_signed_bodies_verify(key: str, known: str, body: bytes, at: int) -> Non
 @given(body=bodies)
 def test_plain_signature_verifies(body: bytes) -> None:
     """`X-Signature` verifies the body; the event has no id and no timestamp."""
-    assert verify(plain(body), body, SECRET, now=AT) == recado.Event(body, "plain", None, None)
+    assert verify(plain(body), body, SECRET, now=AT, allow_plain=True) == recado.Event(body, "plain", None, None)
 
 
 @given(text=st.text())
@@ -89,7 +89,7 @@ def test_rotation(known: str | list[str]) -> None:
     """The old secret, the new one, and a list with one of them verify, also the plain headers."""
     headers = signed(keys=[OTHER, SECRET])
     assert verify(headers, BODY, known, now=AT).scheme == "v1"
-    assert verify(plain(keys=[OTHER, SECRET]), BODY, known, now=AT).scheme == "plain"
+    assert verify(plain(keys=[OTHER, SECRET]), BODY, known, now=AT, allow_plain=True).scheme == "plain"
 
 
 def test_rotation_from_secret_to_public_key() -> None:
@@ -125,7 +125,7 @@ class Multi:
 @pytest.mark.parametrize("headers", [signed(), plain()])
 def test_forms_of_headers(form: Callable[[dict[str, str]], Any], headers: dict[str, str]) -> None:
     """Names in any case, mappings and pairs, text and bytes are accepted. Other headers are ignored."""
-    verify(form(headers), BODY, SECRET, now=AT)
+    verify(form(headers), BODY, SECRET, now=AT, allow_plain=True)
 
 
 def test_bytearray_body() -> None:
@@ -208,7 +208,7 @@ def test_no_signature(headers: Any) -> None:
 def test_malformed_timestamps(headers: dict[str, str], timestamp: str) -> None:
     """A timestamp is a whole number of Unix seconds in ASCII digits, in both schemes."""
     with pytest.raises(recado.MalformedTimestamp):
-        verify(headers | {"webhook-timestamp": timestamp}, BODY, SECRET, now=AT)
+        verify(headers | {"webhook-timestamp": timestamp}, BODY, SECRET, now=AT, allow_plain=True)
 
 
 @pytest.mark.parametrize("headers", [signed(), plain() | {"webhook-timestamp": str(AT)}])
@@ -227,9 +227,9 @@ def test_window(headers: dict[str, str], seconds: float, error: type[Exception] 
     """Too old and too new are different errors. The limits are inclusive."""
     if error:
         with pytest.raises(error):
-            verify(headers, BODY, SECRET, now=AT + seconds)
+            verify(headers, BODY, SECRET, now=AT + seconds, allow_plain=True)
     else:
-        verify(headers, BODY, SECRET, now=AT + seconds)
+        verify(headers, BODY, SECRET, now=AT + seconds, allow_plain=True)
 
 
 def test_tolerance() -> None:
@@ -277,7 +277,7 @@ def test_wrong_signatures(signature: str) -> None:
 def test_wrong_plain_signatures(change: Callable[[str], str]) -> None:
     """Only the exact header is accepted."""
     with pytest.raises(recado.NoMatchingSignature, match="X-Signature does not match"):
-        verify({"X-Signature": change(plain()["x-signature"])}, BODY, SECRET, now=AT)
+        verify({"X-Signature": change(plain()["x-signature"])}, BODY, SECRET, now=AT, allow_plain=True)
 
 
 @pytest.mark.parametrize("body", ["{}", None, {}, 7, [1], memoryview(b"{}")])
@@ -341,21 +341,14 @@ def test_bad_secrets(secret: Any, problem: str) -> None:
 def test_no_downgrade(signature: str) -> None:
     """A valid X-Signature does not make up for an invalid webhook-signature."""
     with pytest.raises(recado.NoMatchingSignature):
-        verify(signed() | {"webhook-signature": signature}, BODY, SECRET, now=AT)
+        verify(signed() | {"webhook-signature": signature}, BODY, SECRET, now=AT, allow_plain=True)
 
 
 @pytest.mark.parametrize("change", [{"webhook-timestamp": str(AT + 1)}, {"webhook-id": "msg_other"}])
 def test_no_downgrade_by_other_headers(change: dict[str, str]) -> None:
     """A valid X-Signature does not make up for a changed time or id."""
     with pytest.raises(recado.NoMatchingSignature):
-        verify(signed() | change, BODY, SECRET, now=AT)
-
-
-def test_plain_signatures_can_be_refused() -> None:
-    """With `allow_plain=False` a replay without the timestamp headers is refused."""
-    with pytest.raises(recado.MissingHeader, match="webhook-signature is missing"):
-        verify(plain(), BODY, SECRET, now=AT, allow_plain=False)
-    verify(signed(), BODY, SECRET, now=AT, allow_plain=False)
+        verify(signed() | change, BODY, SECRET, now=AT, allow_plain=True)
 
 
 def test_a_public_key_is_not_an_hmac_secret() -> None:
@@ -367,9 +360,9 @@ def test_a_public_key_is_not_an_hmac_secret() -> None:
             verify(signed() | {"webhook-signature": f"v1,{forged} v1a,{forged}"}, BODY, PUBLIC, now=AT)
         by_text = "sha256=" + hmac.new(key, BODY, hashlib.sha256).hexdigest()
         with pytest.raises(recado.MissingHeader, match="public key cannot verify X-Signature"):
-            verify({"X-Signature": by_text}, BODY, PUBLIC, now=AT)
+            verify({"X-Signature": by_text}, BODY, PUBLIC, now=AT, allow_plain=True)
         with pytest.raises(recado.NoMatchingSignature):
-            verify({"X-Signature": by_text}, BODY, [SECRET, PUBLIC], now=AT)
+            verify({"X-Signature": by_text}, BODY, [SECRET, PUBLIC], now=AT, allow_plain=True)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +382,7 @@ def test_one_flipped_bit_is_detected(headers: dict[str, str], known: str, data: 
     body = bytes(changed) if where == "body" else BODY
     sent = headers if where == "body" else headers | {where: changed.decode("latin-1")}
     with pytest.raises(recado.VerificationError):
-        verify(sent, body, known, now=AT)
+        verify(sent, body, known, now=AT, allow_plain=True)
 
 
 # No other error for any input
@@ -409,7 +402,7 @@ def test_any_input_ends_in_an_event_or_one_error(headers: Any, body: Any, secret
     """For any input, only VerificationError is raised, and only signed bodies are accepted."""
     event = recado.Event(BODY, "v1")
     with suppress(recado.VerificationError):
-        event = verify(headers, body, secret, now=AT)
+        event = verify(headers, body, secret, now=AT, allow_plain=True)
     assert event.body == BODY
 
 
@@ -436,7 +429,20 @@ def test_ed25519_without_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["__init__", "errors", "webhooks", "_webhook_headers", "_webhook_keys", "sns", "cost", "polling", "_retry"],
+    [
+        *(
+            "__init__",
+            "errors",
+            "webhooks",
+            "_webhook_headers",
+            "_webhook_keys",
+            "sns",
+            "cost",
+            "polling",
+            "_retry",
+        ),
+        "_urls",
+    ],
 )
 def test_imports(module: str) -> None:
     """These modules import the standard library and the package only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -143,6 +144,37 @@ def test_listen_verifies_and_prints(run: Run, listening: list[str]) -> None:
     assert lines[0]["payload"]["event"] == "document.uploaded"
     assert lines[2]["problem"].startswith("no_matching_signature")
     assert listening[0] in err
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "secret"])
+def test_listen_refuses_an_invalid_secret(
+    run: Run, service: StubService, listening: list[str], secret: str
+) -> None:
+    """An empty secret is not a missing one: no endpoint is created, and nothing is received."""
+    code, _, err = run("webhooks", "listen", "--secret", secret)
+    assert code == 1
+    assert "secret" in err
+    assert listening == service.requests == []
+
+
+def test_the_receiver_accepts_no_plain_signature_and_no_repeated_header() -> None:
+    """A request is verified by its id, time and body, and each of these headers comes once."""
+    body, now = b"{}", int(time.time())
+    signature = Webhook(SECRET).sign("evt_1", datetime.fromtimestamp(now, UTC), body.decode())
+    signed = [("webhook-id", "evt_1"), ("webhook-timestamp", str(now)), ("webhook-signature", signature)]
+    plain = [("x-signature", "sha256=" + hmac.digest(SECRET.encode(), body, "sha256").hex())]
+    received: list[str | None] = []
+    verifier = receiver.WebhookVerifier([SECRET])
+
+    def handle(headers: Any, body: bytes) -> int:
+        received.append(verifier(headers, body).problem)
+        return 204
+
+    with receiver.serve(handle, port=0) as url:
+        for headers in (signed, plain, [*plain, *signed[:2]], [("webhook-id", "evt_2"), *signed]):
+            httpx2.post(url, content=body, headers=headers)
+    problems = [str(problem).partition(":")[0] for problem in received]
+    assert problems == ["None", "missing_header", "missing_header", "malformed_header"]
 
 
 def test_listen_creates_and_deletes_an_endpoint(run: Run, service: StubService, listening: list[str]) -> None:
