@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from recado import config
 from recado._cli import cost, documents, exit_codes, jobs, login, webhooks
 from recado._cli.arguments import Command, add_subcommands
-from recado._cli.format import sanitize
 from recado._cli.output import Output
 from recado.errors import ApiError, NotConfigured, RecadoError, Unauthorized, WaitTimeout
 from recado.models import JobCanceled, JobFailed
@@ -65,7 +64,7 @@ def _report(error: RecadoError, output: Output) -> int:
 
 
 def _print_error(error: object, output: Output) -> None:
-    output.note(("recado: ", "red"), sanitize(error))
+    output.note(("recado: ", "red"), str(error))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,7 +7,6 @@ from typing import Any
 
 from recado._cli.arguments import add_command, open_client, parse_metadata
 from recado._cli.exit_codes import OK
-from recado._cli.format import sanitize
 from recado._cli.output import Output
 from recado.models import Hit
 
@@ -47,10 +46,10 @@ def search(options: argparse.Namespace, output: Output) -> int:
 
 
 def _show_hit(number: int, hit: Hit, output: Output) -> None:
-    text = sanitize(" ".join(hit.text.split()))
+    text = " ".join(hit.text.split())
     excerpt = text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS].rstrip() + " …"
-    name, score = f"{number}. {sanitize(hit.document_id)}", f"  {hit.score:.3f}"
-    heading = f"  {sanitize(hit.heading)}" if hit.heading else ""
+    name, score = f"{number}. {hit.document_id}", f"  {hit.score:.3f}"
+    heading = f"  {hit.heading}" if hit.heading else ""
     output.print((name, "bold"), (score, "cyan"), (heading, "dim"))
     output.print(f"{excerpt}\n")
 
@@ -59,7 +58,7 @@ def documents(options: argparse.Namespace, output: Output) -> int:
     with open_client(options) as client:
         if options.delete:
             client.delete_document(options.delete)
-            output.note(f"{sanitize(options.delete)} is deleted.")
+            output.note(f"{options.delete} is deleted.")
             return OK
         found = client.documents()
     rows = [(d.document_id, d.chunks, d.characters, d.media_type, output.moment(d.indexed_at)) for d in found]

@@ -19,7 +19,11 @@ STYLES = {
     "queued": "blue",
 }
 MAX_VALUE_CHARACTERS = 200
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_BIDI = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""The property Bidi_Control of Unicode, and the separators of lines and paragraphs."""
+_CONTROL_CHARACTERS = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDI}]")
+_CONTROL_CHARACTERS_IN_JSON = re.compile(rf"[\x7f-\x9f{_BIDI}]")
+"""JSON escapes those below U+0020 always."""
 _ENVELOPE = frozenset({"event", "event_id", "job_id", "sequence", "timestamp", "status", "stage"})
 
 
@@ -28,13 +32,20 @@ def sanitize(value: object) -> str:
     return "" if value is None else _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", str(value))
 
 
+def escape_in_json(text: str) -> str:
+    """The same JSON, with the characters that could control the terminal as `\\uXXXX`."""
+    return _CONTROL_CHARACTERS_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def styled(value: object) -> Text:
     return Text(sanitize(value), style=STYLES.get(str(value), ""))
 
 
 def format_fields(payload: Mapping[str, Any]) -> str:
     """The fields beyond an event's envelope, as `name=value` in one line. Long values are cut."""
-    return " ".join(f"{name}={_one_line(value)}" for name, value in payload.items() if name not in _ENVELOPE)
+    return " ".join(
+        f"{_one_line(name)}={_one_line(value)}" for name, value in payload.items() if name not in _ENVELOPE
+    )
 
 
 def _one_line(value: object) -> str:

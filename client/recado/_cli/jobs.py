@@ -14,7 +14,7 @@ from recado._api import DEFAULT_KIND
 from recado._cli import job_input
 from recado._cli.arguments import add_command, add_limit_option, add_wait_options, open_client, parse_metadata
 from recado._cli.exit_codes import INTERRUPTED, OK
-from recado._cli.format import format_duration, format_fields, local_date, sanitize
+from recado._cli.format import format_duration, format_fields, local_date
 from recado._cli.output import Output, TextPrinter
 from recado._cli.progress import StageProgress, upload_progress
 from recado._cli.signals import sigterm_as_interrupt
@@ -155,7 +155,7 @@ def _show_accepted(job: Job, options: argparse.Namespace, output: Output) -> Non
     elif not output.is_for_people:
         output.fields(job.job_id)
     else:
-        output.print((job.job_id, "bold"), f"  {sanitize(_subject(job) or job.kind)}")
+        output.print((job.job_id, "bold"), f"  {_subject(job) or job.kind}")
         if not options.wait:
             output.print(("Watch the job: ", "dim"), f"recado watch {job.job_id}")
     if job.webhook_secret and "…" not in job.webhook_secret:
@@ -210,7 +210,7 @@ def _note_large_result(job: Job, output: Output) -> None:
 
 def _result_link(job: Job) -> str:
     """The link to a large result. It needs no key."""
-    return sanitize(job.links.get("result", "the service has no link to the result"))
+    return job.links.get("result", "the service has no link to the result")
 
 
 # ── watch and follow ─────────────────────────────────────────────────────────────────────────────────────
@@ -260,7 +260,7 @@ class _ConnectionNote:
     """Prints one note after the first connection, and another after each reconnection."""
 
     def __init__(self, kind: str, output: Output) -> None:
-        self._text = f"Following all jobs of the kind {sanitize(kind)}. Press Ctrl-C to stop."
+        self._text = f"Following all jobs of the kind {kind}. Press Ctrl-C to stop."
         self._output = output
 
     def __call__(self) -> None:

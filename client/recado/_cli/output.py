@@ -1,7 +1,8 @@
 """What the commands print, for people or for programs.
 
 Results go to standard output, everything else to standard error. If standard output is not a terminal, tables are
-lines of fields separated by tabs. With `--json` everything is JSON, one document per line.
+lines of fields separated by tabs. With `--json` everything is JSON, one document per line. On a terminal, control
+and bidirectional characters are replaced, or escaped in JSON: text from elsewhere must not control the terminal.
 """
 
 from __future__ import annotations
@@ -14,10 +15,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recado._cli.format import STYLES, format_fields, local_date, local_time, sanitize, styled
+from recado._cli.format import (
+    STYLES,
+    escape_in_json,
+    format_fields,
+    local_date,
+    local_time,
+    sanitize,
+    styled,
+)
 from recado.models import Delta, JobEvent, Record
 
-Part = str | tuple[str, str] | Text
+Part = str | tuple[str, str]
 """Text, or (text, style)."""
 
 
@@ -43,19 +52,20 @@ class Output:
         text = json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
         if not _can_encode(self.out, text):
             text = json.dumps(data, separators=(", ", ": "))
-        self._write_line(text)
+        # A program that reads a pipe gets the characters that the service sent.
+        self._write_line(escape_in_json(text) if self.out.file.isatty() else text)
 
     def fields(self, *fields: object) -> None:
         """One line for programs: fields separated by tabs."""
         self._write_line("\t".join(" ".join(sanitize(field).split()) for field in fields))
 
     def print(self, *parts: Part) -> None:
-        """For people, to standard output."""
-        self.out.print(Text.assemble(*parts))
+        """For people, to standard output. Control characters are replaced, as by all methods but `write`."""
+        self.out.print(_assemble(parts))
 
     def note(self, *parts: Part) -> None:
         """For people, to standard error."""
-        self.err.print(Text.assemble(*parts))
+        self.err.print(_assemble(parts))
 
     def record(self, record: Record, *fields: object) -> None:
         """The record as JSON, or a line of these fields."""
@@ -96,8 +106,8 @@ class Output:
 
     def event(self, event: JobEvent, *, is_result: bool = False, with_job: bool = False) -> None:
         """One line for an event, to standard output if events are the command's result."""
-        name = (sanitize(event.event), STYLES[event.status] if event.is_final else "bold")
-        show, job = self.print if is_result else self.note, f"  {sanitize(event.job_id)}" if with_job else ""
+        name = (event.event, STYLES[event.status] if event.is_final else "bold")
+        show, job = self.print if is_result else self.note, f"  {event.job_id}" if with_job else ""
         moment, fields = local_time(event.timestamp), format_fields(event.raw)
         show((moment, "dim"), job, f"  {event.sequence:>4}  ", name, f"  {fields}")
 
@@ -149,6 +159,11 @@ class TextPrinter:
         if added := sanitize(text[len(shown) :]):
             self._output.write(added)
             self._line_is_open = not added.endswith("\n")
+
+
+def _assemble(parts: Iterable[Part]) -> Text:
+    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+    return Text.assemble(*((sanitize(text), style) for text, style in pairs))
 
 
 def _can_encode(console: Console, text: str) -> bool:
