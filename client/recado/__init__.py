@@ -7,7 +7,7 @@
 
 Receivers of webhooks:
 
-    event = recado.verify(request.headers, request.get_data(), "whsec_…")
+    event = recado.verify(request.headers, request.get_data(), "whsec_…")  # refuses what is older than 5 minutes
     print(event.id, event.json())
 
 Subscribers of SNS topics: `from recado.sns import verify_sns` (`pip install "recado[sns]"`).
@@ -24,10 +24,12 @@ from recado.errors import (
     BadSecret,
     BodyNotBytes,
     CertificateUnavailable,
+    ClientUnusable,
     ConfirmationFailed,
     Conflict,
     ConnectionFailed,
     Forbidden,
+    InsecureUrl,
     InvalidRequest,
     MalformedHeader,
     MalformedMessage,
@@ -86,11 +88,13 @@ __all__ = [
     "BadSecret",
     "BodyNotBytes",
     "CertificateUnavailable",
+    "ClientUnusable",
     "ConfirmationFailed",
     "Conflict",
     "ConnectionFailed",
     "Event",
     "Forbidden",
+    "InsecureUrl",
     "InvalidRequest",
     "JobCanceled",
     "JobEnded",

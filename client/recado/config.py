@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from recado.errors import NotConfigured
+from recado._urls import is_plain
+from recado.errors import InsecureUrl, NotConfigured
 
 URL, KEY, FILE = "RECADO_URL", "RECADO_API_KEY", "RECADO_CONFIG"
 
@@ -38,10 +39,12 @@ def load(
 ) -> Settings:
     """The arguments, else the environment, else the file. Raises NotConfigured.
 
-    URL and key belong together: a key from the file is never sent to a URL from elsewhere.
+    URL and key belong together: a key from the file is never sent to a URL from elsewhere. An empty argument is
+    missing, and nothing takes its place.
     """
-    url, key = url or environment.get(URL), key or environment.get(KEY)
-    if not url and not key:
+    url = environment.get(URL) or None if url is None else url
+    key = environment.get(KEY) or None if key is None else key
+    if url is None and key is None:
         url, key = _read(path(environment), is_required=bool(environment.get(FILE)))
     if not url or not key:
         missing, name = ("URL", URL) if not url else ("API key", KEY)
@@ -65,7 +68,7 @@ def save(settings: Settings, file: Path | None = None) -> Path:
 
 
 def checked(url: str) -> str:
-    """The URL without a trailing slash. Raises NotConfigured for an invalid URL."""
+    """The URL without a trailing slash. Raises NotConfigured if it is invalid, or plain and of another machine."""
     url = url.strip().rstrip("/")
     try:
         parts = urlsplit(url)
@@ -74,6 +77,10 @@ def checked(url: str) -> str:
         is_valid = False
     if not is_valid or parts.query or parts.fragment:
         raise NotConfigured(f"{url!r} is not the URL of a service. A valid URL looks like https://host/v1.")
+    try:
+        is_plain(url)
+    except InsecureUrl as error:
+        raise NotConfigured(str(error)) from None
     return url
 
 

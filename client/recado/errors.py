@@ -16,7 +16,9 @@
     │   ├── JobFailed                `code`, `message`, `stage`
     │   └── JobCanceled
     ├── WaitTimeout (TimeoutError)   the timeout passed; the job continues. `TimeUp` is another name of this class
-    ├── NotConfigured                no URL or no key is set
+    ├── NotConfigured                no URL or no key is set, or the URL is not usable
+    ├── InsecureUrl                  a link is not encrypted and leads to another machine
+    ├── ClientUnusable               the client is closed, or its own httpx2 client cannot be used here
     ├── MissingExtra (ImportError)   `websockets` is not installed
     └── VerificationError (ValueError)
         ├── MissingHeader            missing_header
@@ -119,7 +121,15 @@ class BadAnswer(RecadoError):
 
 
 class NotConfigured(RecadoError):
-    """No URL or no key is set."""
+    """No URL or no key is set, or the URL is not usable."""
+
+
+class InsecureUrl(RecadoError):
+    """The URL is not encrypted and does not lead to this machine. Nothing was sent."""
+
+
+class ClientUnusable(RecadoError):
+    """The client is closed, or its `http` is of another process or event loop. Create a new client."""
 
 
 class MissingExtra(RecadoError, ImportError):

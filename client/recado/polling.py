@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from recado._retry import RETRYABLE_STATUSES
+from recado._urls import opener
 
 
 class PollFailed(RuntimeError):
@@ -50,8 +51,8 @@ def poll_with_backoff(
     response with status 429 or 5xx, or a failed connection, counts as an attempt, and its Retry-After is honored
     up to `cap`.
 
-    Raises PollFailed if the job failed or was canceled, TimeoutError after `max_attempts`, and
-    urllib.error.HTTPError for a permanent error such as 403.
+    Raises PollFailed if the job failed or was canceled, TimeoutError after `max_attempts`, InsecureUrl for an
+    `http://` URL of another machine, and urllib.error.HTTPError for a permanent error such as 403 or a redirect.
     """
     for interval in islice(backoff(base, cap), max_attempts):
         data, retry_after = _fetch(url, headers or {}, timeout)
@@ -66,11 +67,10 @@ def poll_with_backoff(
 
 def _fetch(url: str, headers: Mapping[str, str], timeout: float) -> tuple[dict[str, Any], float]:
     """The response's JSON and its Retry-After in seconds. Empty and 0 after a temporary error."""
-    if not url.startswith(("https://", "http://")):
-        raise ValueError("The URL must start with http:// or https://.")
-    request = urllib.request.Request(url, headers={"Accept": "application/json", **headers})  # noqa: S310
+    connection = opener(url)
+    request = urllib.request.Request(url, headers={"Accept": "application/json", **headers})  # noqa: S310 checked
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
+        with connection.open(request, timeout=timeout) as response:
             data = json.load(response)
             return (data if isinstance(data, dict) else {}), 0.0
     except urllib.error.HTTPError as error:

@@ -10,7 +10,6 @@ import base64
 import functools
 import json
 import re
-import urllib.request
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http.client import HTTPException
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import parse_qs
 
+from recado._urls import opener
 from recado.errors import (
     CertificateUnavailable,
     ConfirmationFailed,
@@ -219,17 +219,10 @@ def _rsa_key(certificate: Certificate) -> RSAPublicKey:
 # ── fetching ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Raises HTTPError for redirects."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
 def _download(url: str) -> bytes:
     """Callers check the URL first."""
     try:
-        with urllib.request.build_opener(_NoRedirect).open(url, timeout=_TIMEOUT_SECONDS) as response:
+        with opener(url).open(url, timeout=_TIMEOUT_SECONDS) as response:
             content: bytes = response.read(_MAX_RESPONSE_BYTES)
             return content
     except HTTPError as error:

@@ -81,8 +81,8 @@ class StubService:
     names and an `end` follows the last. `transports`: those that work. `repeats`: how often events are sent
     again. `skips`: events that are not sent at first. `batch_size`: events per WebSocket message. `truncated`:
     events that WebSocket messages truncate. `other_logs`: of other jobs. `messages`: sent after the first
-    replay. `events_after_messages`: appended after those. `responses`: status and body for other requests, by
-    `METHOD /path`.
+    replay. `events_after_messages`: appended after those. `responses`: status, body and headers, which may be
+    left out, for other requests, by `METHOD /path`.
     """
 
     log: list[Payload] = field(default_factory=list)
@@ -101,7 +101,7 @@ class StubService:
     skips: set[int] = field(default_factory=set)
     messages: list[Payload] = field(default_factory=list)
     events_after_messages: list[Payload] = field(default_factory=list)
-    responses: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    responses: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)

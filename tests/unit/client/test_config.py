@@ -33,8 +33,8 @@ def test_recado_config_names_the_file(home: dict[str, str], tmp_path: Path) -> N
     home["RECADO_CONFIG"] = str(tmp_path / "local.toml")
     with pytest.raises(NotConfigured, match=r"local\.toml"):
         config.load(environment=home)
-    config.save(Settings("http://local/v1", "rk_local"), config.path(home))
-    assert config.load(environment=home) == Settings("http://local/v1", "rk_local")
+    config.save(Settings("http://localhost/v1", "rk_local"), config.path(home))
+    assert config.load(environment=home) == Settings("http://localhost/v1", "rk_local")
     del home["RECADO_CONFIG"]
     assert config.load(environment=home) == Settings("https://mine/v1", "rk_mine")
 
@@ -86,6 +86,15 @@ def test_invalid_urls_are_refused(url: str, home: dict[str, str]) -> None:
     """A URL that cannot be one of the service raises NotConfigured."""
     with pytest.raises(NotConfigured, match="not the URL"):
         config.load(url, "rk_1", environment=home)
+
+
+def test_an_empty_argument_is_missing(home: dict[str, str]) -> None:
+    """The key of the environment is not sent to a URL that was given with an empty key."""
+    home |= {"RECADO_URL": "https://env/v1", "RECADO_API_KEY": "rk_env"}
+    with pytest.raises(NotConfigured, match="No API key"):
+        config.load("https://arg/v1", "", environment=home)
+    with pytest.raises(NotConfigured, match="No URL"):
+        config.load("", environment=home)
 
 
 def test_trailing_slashes_and_white_space_are_removed(home: dict[str, str]) -> None:

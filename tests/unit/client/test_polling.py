@@ -8,11 +8,13 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from recado import polling
+from recado.errors import InsecureUrl
 from recado.polling import PollFailed, poll_with_backoff
 
 RUNNING, DONE = {"status": "running"}, {"status": "completed", "job_id": "job_1"}
@@ -42,7 +44,7 @@ def responses(monkeypatch: pytest.MonkeyPatch) -> Responses:
                 case data:
                     return io.BytesIO(json.dumps(data).encode())
 
-        monkeypatch.setattr(polling.urllib.request, "urlopen", urlopen)
+        monkeypatch.setattr(polling, "opener", lambda _: SimpleNamespace(open=urlopen))
         return requests
 
     return prepare
@@ -104,5 +106,5 @@ def test_permanent_errors_are_raised(responses: Responses) -> None:
 
 def test_other_schemes_are_refused() -> None:
     """A file is not opened."""
-    with pytest.raises(ValueError, match="http"):
+    with pytest.raises(InsecureUrl, match="https"):
         poll_with_backoff("file:///etc/passwd")
