@@ -117,7 +117,7 @@ class Operations:
     @operation
     async def status(self, job_id: str) -> JobStatus:
         """The job's status, stage, progress and expected completion."""
-        return JobStatus.of(await self._api.json("GET", f"{_path(job_id)}/status"))
+        return JobStatus.of(await self._api.json("GET", f"{_path(job_id)}/status"), job_id=job_id)
 
     @operation
     async def result(self, job: Job | str) -> Mapping[str, Any] | None:
@@ -151,17 +151,17 @@ class Operations:
     async def events(self, job_id: str, *, after: int = 0) -> tuple[JobEvent, ...]:
         """The events so far after number `after`, in order."""
         response = await self._api.send(self._api.events_request(job_id, after))
-        return items(response_json(response), "events", JobEvent)
+        return items(response_json(response), "events", JobEvent, job_id=job_id)
 
     @operation
     async def cancel(self, job_id: str) -> Job:
         """Cancel the job. A job that has ended does not change."""
-        return Job.of(await self._api.json("POST", f"{_path(job_id)}/cancel"))
+        return Job.of(await self._api.json("POST", f"{_path(job_id)}/cancel"), job_id=job_id)
 
     @operation
     async def retry(self, job_id: str, *, idempotency_key: str | None = None) -> Job:
         """Run a failed or canceled job again. Returns the new job; its `retry_of` is this one."""
-        return await self._create_job(f"{_path(job_id)}/retry", None, idempotency_key)
+        return await self._create_job(f"{_path(job_id)}/retry", None, idempotency_key, retry_of=job_id)
 
     @operation
     async def wait(
@@ -261,7 +261,9 @@ class Operations:
     @operation
     async def document(self, document_id: str) -> Document:
         """One document."""
-        return Document.of(await self._api.json("GET", f"/documents/{quote(document_id, safe='')}"))
+        return Document.of(
+            await self._api.json("GET", f"/documents/{quote(document_id, safe='')}"), document_id=document_id
+        )
 
     @operation
     async def delete_document(self, document_id: str) -> None:
@@ -290,11 +292,13 @@ class Operations:
         return Deadline.after(self._api.io, timeout, message)
 
     async def _job(self, job_id: str) -> Job:
-        return Job.of(await self._api.json("GET", _path(job_id)))
+        return Job.of(await self._api.json("GET", _path(job_id)), job_id=job_id)
 
-    async def _create_job(self, path: str, body: Mapping[str, Any] | None, idempotency_key: str | None) -> Job:
+    async def _create_job(
+        self, path: str, body: Mapping[str, Any] | None, idempotency_key: str | None, **expected: str
+    ) -> Job:
         key = new_idempotency_key(idempotency_key)
-        return Job.of(await self._api.json("POST", path, body=body, idempotency_key=key))
+        return Job.of(await self._api.json("POST", path, body=body, idempotency_key=key), **expected)
 
     async def _large_result(self, job: Job) -> Mapping[str, Any]:
         """From the presigned link on another host. The key is not sent there."""

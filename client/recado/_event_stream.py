@@ -12,7 +12,8 @@ from urllib.parse import quote
 from recado import _io, _watcher, _websocket
 from recado._deadline import Deadline
 from recado._http import HttpApi, response_json
-from recado._messages import events_in, events_in_message
+from recado._messages import events_in_message
+from recado._pagination import items
 from recado._retry import is_permanent, retry_delay
 from recado._watcher import MAX_FAILURES
 from recado._websocket import WebSocketSession
@@ -167,7 +168,7 @@ class EventStream:
         request = self.api.events_request(job_id, self.seen.sequence(job_id), timeout=timeout)
         with self._forget_if_deleted(job_id):
             page = response_json(await self.api.send(request, retries=0))
-            return [JobEvent.of(payload) for payload in events_in(page)]
+            return items(page, "events", JobEvent, job_id=job_id)
         return []
 
     async def _fetch_status(self, job_id: str) -> None:
@@ -175,7 +176,8 @@ class EventStream:
         path, timeout = f"/jobs/{quote(job_id, safe='')}/status", self.deadline.limit(self.api.timeout)
         request = self.api.build_request("GET", path, timeout=timeout)
         with self._forget_if_deleted(job_id):
-            self.seen.note_status(JobStatus.of(response_json(await self.api.send(request, retries=0))))
+            status = response_json(await self.api.send(request, retries=0))
+            self.seen.note_status(JobStatus.of(status, job_id=job_id))
 
     @contextmanager
     def _forget_if_deleted(self, job_id: str) -> Iterator[None]:

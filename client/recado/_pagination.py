@@ -14,7 +14,13 @@ PAGE_SIZE = 100
 
 
 async def pages(
-    api: HttpApi, path: str, name: str, record: type[R], query: Mapping[str, Any], limit: int | None
+    api: HttpApi,
+    path: str,
+    name: str,
+    record: type[R],
+    query: Mapping[str, Any],
+    limit: int | None,
+    **expected: str,
 ) -> AsyncGenerator[R, None]:
     """The records under `name` of all pages, or the first `limit`. A page is requested when it is needed."""
     cursor, left = None, limit
@@ -22,7 +28,7 @@ async def pages(
         page = await api.json(
             "GET", path, query={**query, "cursor": cursor, "limit": min(PAGE_SIZE, left or PAGE_SIZE)}
         )
-        for item in items(page, name, record):
+        for item in items(page, name, record, **expected):
             yield item
             left = None if left is None else left - 1
         cursor = page.get("cursor")
@@ -30,9 +36,9 @@ async def pages(
             return
 
 
-def items(page: Any, name: str, record: type[R]) -> tuple[R, ...]:
-    """The records under `name` of one response. Raises BadAnswer if there are none."""
+def items(page: Any, name: str, record: type[R], **expected: str) -> tuple[R, ...]:
+    """The records under `name` of one response. Raises BadAnswer if there are none; see `Record.of`."""
     found = page.get(name) if isinstance(page, Mapping) else None
     if not isinstance(found, Iterable):
         raise BadAnswer(f"The response has no {name}.")
-    return tuple(record.of(item) for item in found)
+    return tuple(record.of(item, **expected) for item in found)

@@ -18,7 +18,8 @@ from recado._deadline import Deadline
 from recado._event_cursor import EventCursor, EventGap
 from recado._http import HttpApi, api_error, response_json, retry_after
 from recado._io import Request, Response
-from recado._messages import events_in, events_in_message, parse_json
+from recado._messages import events_in_message, parse_json
+from recado._pagination import items
 from recado._retry import is_permanent, retry_delay
 from recado._streamed_text import StreamedText
 from recado._websocket import JobWebSocketSession
@@ -130,7 +131,7 @@ class JobWatcher:
         hold = int(self.deadline.limit(hold)) if hold else 0
         began, response = self.api.io.clock(), await self._fetch_status(hold)
         if response.status != 304:
-            status = JobStatus.of(response_json(response))
+            status = JobStatus.of(response_json(response), job_id=self.job.job_id)
             if self.wants_events:
                 async with aclosing(self._fetch_events(status.sequence)) as events:
                     async for event in events:
@@ -169,8 +170,8 @@ class JobWatcher:
             request = self.api.events_request(self.job.job_id, self.cursor.sequence, timeout=timeout)
             page = response_json(await self.api.send(request, retries=0))
             before = self.cursor.sequence
-            for payload in events_in(page):
-                if event := self.cursor.accept(payload):
+            for event in items(page, "events", JobEvent, job_id=self.job.job_id):
+                if self.cursor.accept(event.raw):
                     yield event
             if self.cursor.sequence == before:
                 raise EventGap(last)
@@ -183,7 +184,8 @@ class JobWatcher:
         """Whether the last event was the final one. If the event has no status, the job's status is requested."""
         if not self.cursor.status and not self.cursor.ended:
             self.cursor.etag = None
-            self._note_end(JobStatus.of(response_json(await self._fetch_status(0))))
+            status = response_json(await self._fetch_status(0))
+            self._note_end(JobStatus.of(status, job_id=self.job.job_id))
         return self.cursor.ended
 
     # ── server-sent events ───────────────────────────────────────────────────────────────────────────────
@@ -201,8 +203,10 @@ class JobWatcher:
                     if message.event == "end":
                         self.cursor.ended = True
                         return
-                    event = self.cursor.accept(parse_json(message.data)) if message.data else None
-                    if event and self.wants_events:
+                    if not message.data:
+                        continue
+                    event = JobEvent.of(parse_json(message.data), job_id=self.job.job_id)
+                    if self.cursor.accept(event.raw) and self.wants_events:
                         yield event
                     if self.cursor.ended:
                         return
@@ -253,7 +257,7 @@ class JobWatcher:
         """The job's `live` link. After its first use the job is fetched again, because links expire."""
         if self._live_link_is_used:
             request = self.api.build_request("GET", f"/jobs/{quote(self.job.job_id)}")
-            self.job = Job.of(response_json(await self.api.send(request)))
+            self.job = Job.of(response_json(await self.api.send(request)), job_id=self.job.job_id)
         self._live_link_is_used = True
         link = self.job.links.get("live")
         if link is None:

@@ -40,12 +40,12 @@ class WebhookOperations:
     @operation
     async def get(self, webhook_id: str) -> Webhook:
         """One endpoint. `default` is the endpoint of the `webhook_url` of jobs."""
-        return Webhook.of(await self._api.json("GET", _path(webhook_id)))
+        return Webhook.of(await self._api.json("GET", _path(webhook_id)), webhook_id=webhook_id)
 
     @operation
     async def change(self, /, webhook_id: str, **changes: Any) -> Webhook:
         """Change fields: `url`, `events`, `enabled`, … None clears `filter`, `headers`, `rate_limit`."""
-        return Webhook.of(await self._api.json("PATCH", _path(webhook_id), body=changes))
+        return Webhook.of(await self._api.json("PATCH", _path(webhook_id), body=changes), webhook_id=webhook_id)
 
     @operation
     async def delete(self, webhook_id: str) -> None:
@@ -61,14 +61,15 @@ class WebhookOperations:
         For `grace_seconds` (one day by default) requests are signed with the old secret as well.
         """
         body, path = without_none({"grace_seconds": grace_seconds, "secret": secret}), _path(webhook_id)
-        return Webhook.of(await self._api.json("POST", f"{path}/rotate-secret", body=body, idempotent=False))
+        rotated = await self._api.json("POST", f"{path}/rotate-secret", body=body, idempotent=False)
+        return Webhook.of(rotated, webhook_id=webhook_id)
 
     @operation
     async def test(self, webhook_id: str) -> Delivery | Pending:
         """Send a ping and return the endpoint's response. Pending if the response takes longer than 25 s."""
         path = f"{_path(webhook_id)}/test"
         result = await self._api.json("POST", path, timeout=TEST_TIMEOUT_SECONDS, idempotent=False)
-        return Delivery.of(result) if "status" in result else Pending.of(result)
+        return Delivery.of(result, webhook_id=webhook_id) if "status" in result else Pending.of(result)
 
     @iteration
     async def deliveries(
@@ -82,20 +83,23 @@ class WebhookOperations:
     ) -> AsyncGenerator[Delivery, None]:
         """Deliveries, the newest first: all or the first `limit`. Pages are requested when they are needed."""
         query, path = {"status": status, "event": event, "since": since}, f"{_path(webhook_id)}/deliveries"
-        async with aclosing(pages(self._api, path, "deliveries", Delivery, query, limit)) as found:
+        async with aclosing(
+            pages(self._api, path, "deliveries", Delivery, query, limit, webhook_id=webhook_id)
+        ) as found:
             async for delivery in found:
                 yield delivery
 
     @operation
     async def delivery(self, delivery_id: str) -> Delivery:
         """One delivery with all attempts and the exact body that was sent."""
-        return Delivery.of(await self._api.json("GET", f"/deliveries/{quote(delivery_id, safe='')}"))
+        path = f"/deliveries/{quote(delivery_id, safe='')}"
+        return Delivery.of(await self._api.json("GET", path), delivery_id=delivery_id)
 
     @operation
     async def redeliver(self, delivery_id: str) -> Delivery:
         """Send the same body again, now."""
         path = f"/deliveries/{quote(delivery_id, safe='')}/redeliver"
-        return Delivery.of(await self._api.json("POST", path, idempotent=False))
+        return Delivery.of(await self._api.json("POST", path, idempotent=False), delivery_id=delivery_id)
 
     @operation
     async def recover(

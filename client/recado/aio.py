@@ -28,7 +28,11 @@ class AsyncWebhooks(WebhookOperations, Asynchronous):
 
 
 class AsyncRecado(Operations, Asynchronous):
-    """The same as `Recado`, with `await` and `async for`."""
+    """The same as `Recado`, with `await` and `async for`.
+
+    Several event loops can use it, unless you passed `http`: each makes connections of its own. `close` closes
+    those of the running loop. After a fork, the child needs an event loop of its own, too.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,7 @@ class AsyncRecado(Operations, Asynchronous):
         http: httpx2.AsyncClient | None = None,
     ) -> None:
         settings = config.load(url, key)
-        self._io, self._owns_io = AsyncIO(http), http is None
+        self._io = AsyncIO(http)
         self._api = HttpApi(self._io, settings.url, settings.key, timeout, retries)
         self.webhooks = AsyncWebhooks(self._api)
 
@@ -49,8 +53,8 @@ class AsyncRecado(Operations, Asynchronous):
         return self._api.url
 
     async def close(self) -> None:
-        if self._owns_io:
-            await self._io.close()
+        """Close the connections. Calls that follow raise ClientUnusable."""
+        await self._io.close()
 
     async def __aenter__(self) -> AsyncRecado:
         return self

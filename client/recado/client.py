@@ -36,7 +36,10 @@ class Recado(Operations, Blocking):
     If `url` or `key` is None, they are read from RECADO_URL and RECADO_API_KEY, or from the file of `recado
     login`. `timeout`: seconds without a byte after which a request fails. `retries`: how often a failed request
     is repeated. `http`: your own httpx2 client, for example with a proxy or certificates; `close` does not close
-    it. The client is thread-safe.
+    it. The client is thread-safe. After a fork, parent and child can both use it, unless you passed `http`: each
+    process makes connections of its own.
+
+    The URL has to be https, except on this machine (localhost, 127.0.0.1, [::1]): the key is sent with each call.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class Recado(Operations, Blocking):
         http: httpx2.Client | None = None,
     ) -> None:
         settings = config.load(url, key)
-        self._io, self._owns_io = BlockingIO(http), http is None
+        self._io = BlockingIO(http)
         self._api = HttpApi(self._io, settings.url, settings.key, timeout, retries)
         self.webhooks = BlockingWebhooks(self._api)
 
@@ -58,8 +61,8 @@ class Recado(Operations, Blocking):
         return self._api.url
 
     def close(self) -> None:
-        if self._owns_io:
-            self._io.close()
+        """Close the connections. Calls that follow raise ClientUnusable."""
+        self._io.close()
 
     def __enter__(self) -> Recado:
         return self

@@ -26,8 +26,12 @@ class Record:
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls: type[T], data: Any) -> T:
-        """From its JSON. Raises BadAnswer if a required field is missing."""
+    def of(cls: type[T], data: Any, **expected: str) -> T:
+        """From its JSON. Raises BadAnswer if a required field is missing.
+
+        `expected`: what the request named, such as `job_id`. Another value raises BadAnswer, because the response
+        is then that of another request.
+        """
         if not isinstance(data, Mapping):
             raise BadAnswer(f"The response is a {type(data).__name__}, not an object of type {cls.__name__}.")
         record: Any = cls
@@ -36,6 +40,9 @@ class Record:
         missing = _required_fields(record) - values.keys()
         if missing:
             raise BadAnswer(f"The response lacks fields of {cls.__name__}: {', '.join(sorted(missing))}.")
+        for name, value in expected.items():
+            if values.get(name) != value:
+                raise BadAnswer(f"{value!r} was asked for. The response has the {name} {values.get(name)!r}.")
         return cls(raw=data, **values)
 
 

@@ -44,7 +44,7 @@ CALLS: list[tuple[Act, Any, str, Any]] = [
     ),
     (lambda c: c.events("job_1", after=3), {"events": []}, "GET /v1/jobs/job_1/events?after=3", None),
     (lambda c: c.cancel("job_1"), JOB, "POST /v1/jobs/job_1/cancel", None),
-    (lambda c: c.retry("job_1"), JOB, "POST /v1/jobs/job_1/retry", None),
+    (lambda c: c.retry("job_1"), JOB | {"retry_of": "job_1"}, "POST /v1/jobs/job_1/retry", None),
     (
         lambda c: c.submit(text="Hi", document_id="notes", metadata={"a": "b"}, webhook_url="https://me/"),
         JOB,
@@ -75,7 +75,7 @@ CALLS: list[tuple[Act, Any, str, Any]] = [
         None,
     ),
     (lambda c: c.documents(), {"documents": [DOCUMENT]}, "GET /v1/documents", None),
-    (lambda c: c.document("a/b"), DOCUMENT, "GET /v1/documents/a%2Fb", None),
+    (lambda c: c.document("a/b"), DOCUMENT | {"document_id": "a/b"}, "GET /v1/documents/a%2Fb", None),
     (lambda c: c.delete_document("a/b"), (204, "", {}), "DELETE /v1/documents/a%2Fb", None),
     (lambda c: c.search("Why?"), {"hits": [HIT]}, "POST /v1/search", {"query": "Why?", "top_k": 10}),
     (

@@ -81,7 +81,8 @@ def test_retries_have_the_same_idempotency_key(
     call: Caller, http: StubHttp, delays: list[float], act: Act
 ) -> None:
     """A repetition has the same key and body, so that it creates no second job. Another call has another key."""
-    http.responses = [httpx2.ReadTimeout("lost"), JOB, JOB]
+    job = JOB | {"retry_of": "job_1"}
+    http.responses = [httpx2.ReadTimeout("lost"), job, job]
     call(act)
     call(act)
     keys = [request.headers["idempotency-key"] for request in http.requests]

@@ -190,7 +190,7 @@ def test_the_exit_code_is_the_jobs_end(
 ) -> None:
     """The exit code is 0 for a completed, 3 for a failed, and 4 for a canceled job."""
     accept(configured, payloads(3, ending=ending))
-    configured.responses[f"POST /jobs/{JOB_ID}/retry"] = configured.responses["POST /jobs"]
+    configured.responses[f"POST /jobs/{JOB_ID}/retry"] = (202, configured.view() | {"retry_of": JOB_ID})
     assert run(*command)[0] == code
 
 
