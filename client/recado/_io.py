@@ -210,12 +210,12 @@ async def _async_closed_in_its_place(connection: AbstractAsyncContextManager[T])
 class BlockingIO:
     def __init__(self, http: httpx2.Client | None = None) -> None:
         self._clients = _HttpClients(lambda: httpx2.Client(mounts=_WITHOUT_PROXY), http)
-        self._clients.get(_blocking_place())
+        self._http()
 
     async def send(self, request: Request) -> Response:
         body = _until_cancelled(request.body()) if callable(request.body) else request.body
         with _http_errors():
-            response = self._clients.get(_blocking_place()).request(content=body, **_httpx_arguments(request))
+            response = self._http().request(content=body, **_httpx_arguments(request))
         return Response(response.status_code, response.headers, response.content)
 
     async def sleep(self, seconds: float) -> None:
@@ -246,9 +246,7 @@ class BlockingIO:
     async def sse(self, request: Request) -> AsyncIterator[SseResponse]:
         with (
             _http_errors(),
-            _closed_in_its_place(
-                self._clients.get(_blocking_place()).stream(**_httpx_arguments(request))
-            ) as response,
+            _closed_in_its_place(self._http().stream(**_httpx_arguments(request))) as response,
         ):
             yield _BlockingSseResponse(response)
 
@@ -266,6 +264,9 @@ class BlockingIO:
     def close(self) -> None:
         if client := self._clients.close(_blocking_place()):
             client.close()
+
+    def _http(self) -> httpx2.Client:
+        return self._clients.get(_blocking_place())
 
 
 class _Cancelled(Exception):
@@ -325,7 +326,8 @@ class _BlockingWebSocket:
 
 class AsyncIO:
     def __init__(self, http: httpx2.AsyncClient | None = None) -> None:
-        tls = httpx2.create_ssl_context()  # takes a while, so not in each event loop
+        # Loading the certificates takes a while, so all event loops share them.
+        tls = httpx2.create_ssl_context() if http is None else True
         self._clients = _HttpClients(lambda: httpx2.AsyncClient(verify=tls, mounts=_WITHOUT_PROXY), http)
 
     async def send(self, request: Request) -> Response:
