@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from recado._cli.output import Output, TextPrinter
+from recado._cli.progress import StageProgress
 from recado.models import Delta, JobEvent
 
 BIDI_CLASSES = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
@@ -85,6 +86,17 @@ def test_nothing_that_is_printed_for_people_has_control_characters(text: str) ->
     output.table(("a", "b"), [(text, text)])
     output.event(JobEvent.of(event), is_result=True, with_job=True)
     assert controls(terminal.getvalue()) == set()
+
+
+def test_a_stage_cannot_contain_markup() -> None:
+    """A progress bar prints it as it is: markup could make a link of it."""
+    event = {"event": "document.started", "event_id": "e", "job_id": "j", "sequence": 1, "timestamp": ""}
+    terminal = Terminal()
+    with StageProgress(Console(file=terminal, force_terminal=True, width=200)) as progress:
+        progress.update(
+            JobEvent.of(event | {"status": "running", "stage": "[link=https://evil.test]embed[/link]"})
+        )
+    assert "[link=https://evil.test]embed[/link]" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("is_snapshot", [False, True])

@@ -60,7 +60,7 @@ class Output:
         self._write_line("\t".join(" ".join(sanitize(field).split()) for field in fields))
 
     def print(self, *parts: Part) -> None:
-        """For people, to standard output. Control characters are replaced, as by all methods but `write`."""
+        """For people, to standard output. Control characters are replaced."""
         self.out.print(_assemble(parts))
 
     def note(self, *parts: Part) -> None:

@@ -66,7 +66,7 @@ class StageProgress:
     def __init__(self, console: Console) -> None:
         self.progress = Progress(
             _StateColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             _bar(),
             _CountColumn(),
             TimeElapsedColumn(),
