@@ -1,4 +1,4 @@
-"""Webhooks from outside: endpoints made over HTTP, real receivers good and bad, what became of each delivery."""
+"""Webhooks from outside: endpoints created over HTTP, real receivers that succeed and fail, all deliveries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def api(system: System) -> Api:
 
 @contextmanager
 def endpoint(api: Api, url: str, **facts: Any) -> Iterator[dict[str, Any]]:
-    """An endpoint for the length of a `with` block; by default it hears of indexed documents."""
+    """An endpoint for the length of a `with` block. By default it gets `document.indexed`."""
     made = api.post("/webhooks", {"url": url, "events": ["document.indexed"], **facts})
     try:
         yield made
@@ -78,8 +78,8 @@ def index(api: Api, count: int = 1, name: str = "note") -> list[dict[str, Any]]:
     return [ended(api, job_id) for job_id in made]
 
 
-def wake(system: System) -> None:
-    """What the schedule does once a minute."""
+def run_retry_scheduler(system: System) -> None:
+    """Invoke the function that the schedule invokes once a minute."""
     name = function_name(system, "RetryScheduler")
     calls.append(name)
     answer = system.client("lambda").invoke(FunctionName=name, Payload=b"{}")
@@ -99,7 +99,7 @@ def deliveries_table(system: System) -> str:
 
 
 def rewrite(system: System, pk: str, sk: str, **values: str) -> None:
-    """Turn a row's clock: numbers as digits, else text. What it saves is waiting."""
+    """Set attributes of an item, so that the test need not wait. Digits are written as numbers, others as text."""
     system.client("dynamodb").update_item(
         TableName=deliveries_table(system),
         Key={"pk": {"S": pk}, "sk": {"S": sk}},
@@ -110,7 +110,7 @@ def rewrite(system: System, pk: str, sk: str, **values: str) -> None:
     )
 
 
-# ── the good, the bad and the dead ───────────────────────────────────────────────────────────────────────
+# ── receivers that fail ──────────────────────────────────────────────────────────────────────────────────
 
 
 def failing_at_first() -> Callable[[Received], int]:
@@ -128,7 +128,7 @@ def failing_at_first() -> Callable[[Received], int]:
 
 
 def slow(received: Received) -> Answer:
-    """Half of the answers come after two seconds, half drip for as long."""
+    """Half of the responses come after two seconds; the others take as long, byte by byte."""
     if received.event["sequence"] % 2:
         return Answer(200, body=b"0123456789", drip=0.2)
     time.sleep(2)
@@ -141,7 +141,7 @@ def redirecting(elsewhere: str) -> Callable[[Received], Answer]:
 
 
 def check_log(server: Site, found: Iterable[Delivery], *, refused: bool) -> None:
-    """Each attempt in the log is a request that came, unless its connection was `refused`; none after a 2xx."""
+    """Each attempt in the log was received, unless its connection was `refused`. None follows a 2xx."""
     by_id = {delivery["event_id"]: delivery for delivery in found}
     assert set(by_id) >= {visit.id for visit in server.visits}
     for event_id, delivery in by_id.items():
@@ -153,9 +153,9 @@ def check_log(server: Site, found: Iterable[Delivery], *, refused: bool) -> None
         assert len({visit.received.body for visit in server.of(event_id)}) <= 1
 
 
-def test_every_delivery_ends_where_it_should(system: System) -> None:
-    """Fifty events, five endpoints, four of them bad: nothing is lost, sent twice, or sent elsewhere."""
-    # Starts every function, so that what is held below does not grow old; of another owner, so nobody is told.
+def test_every_delivery_ends_with_the_right_status(system: System) -> None:
+    """Fifty events for five endpoints that fail in different ways: none is lost, sent twice or sent elsewhere."""
+    # Starts every function, so that nothing below is held for too long. Another owner, so no endpoint gets events.
     index(system.caller("warming-up"), 2)
     api = system.caller("scenario")
     everything = {"events": ["document.*", "endpoint.disabled"]}
@@ -179,7 +179,7 @@ def test_every_delivery_ends_where_it_should(system: System) -> None:
         logged = {event["event_id"]: event for job in jobs for event in log(api, job["job_id"])}
         assert len(logged) == 50
 
-        comes_up(api, system, hooks["dead"], sites["dead"])
+        check_recovery(api, system, hooks["dead"], sites["dead"])
         found = {name: all_ended(api, hook, 5 if name == "redirecting" else 50) for name, hook in hooks.items()}
 
     for name, server in sites.items():
@@ -195,8 +195,8 @@ def test_every_delivery_ends_where_it_should(system: System) -> None:
     check_gone(sites["flapping"], hooks["gone"], found["gone"])
 
 
-def comes_up(api: Api, system: System, hook: Mapping[str, Any], server: Site) -> None:
-    """The circuit of a server that refuses connections opens; what is held spends no attempts until it answers."""
+def check_recovery(api: Api, system: System, hook: Mapping[str, Any], server: Site) -> None:
+    """The circuit of a server that refuses connections opens. Held deliveries wait without attempts."""
     path = f"/webhooks/{hook['webhook_id']}"
 
     def spent() -> dict[str, int]:
@@ -216,7 +216,7 @@ def comes_up(api: Api, system: System, hook: Mapping[str, Any], server: Site) ->
     rewrite(system, f"HEALTH#scenario#{hook['webhook_id']}", "HEALTH", next_check_at=long_ago, gsi2sk=long_ago)
 
     def drained() -> bool:
-        wake(system)
+        run_retry_scheduler(system)
         return not any(d["status"] in OPEN for d in deliveries(api, hook))
 
     wait_for(drained)
@@ -228,7 +228,7 @@ def comes_up(api: Api, system: System, hook: Mapping[str, Any], server: Site) ->
 
 
 def check_redirected(api: Api, found: Sequence[Delivery], trap: Site) -> None:
-    """A redirect is a failure; wherever it leads, nobody goes there."""
+    """A redirect is a failure, and its target gets no request."""
     assert [(d["status"], d["attempt_count"]) for d in found] == [("failed", len(SCHEDULE))] * 5
     attempts = [a for d in found for a in api.get(f"/deliveries/{d['delivery_id']}")["attempts"]]
     assert {(a["status"], a["error"]) for a in attempts} == {(302, "http_3xx")}
@@ -236,14 +236,14 @@ def check_redirected(api: Api, found: Sequence[Delivery], trap: Site) -> None:
     assert trap.visits == []
 
 
-def check_gone(told: Site, hook: Mapping[str, Any], found: Sequence[Delivery]) -> None:
-    """After a 410 nothing more is sent, and the owner's other endpoints are told, once."""
+def check_gone(notified: Site, hook: Mapping[str, Any], found: Sequence[Delivery]) -> None:
+    """After a 410 nothing more is sent, and the owner's other endpoints are notified once."""
     statuses = Counter(delivery["status"] for delivery in found)
     assert set(statuses) == {"failed", "discarded"}
     assert {d["attempt_count"] for d in found if d["status"] == "failed"} == {1}
     assert {d["attempt_count"] for d in found if d["status"] == "discarded"} == {0}
-    said = {v.id: v.received.event for v in told.visits if v.received.event["event"] == "endpoint.disabled"}
-    ((_, event),) = said.items()
+    sent = {v.id: v.received.event for v in notified.visits if v.received.event["event"] == "endpoint.disabled"}
+    (event,) = sent.values()
     assert (event["endpoint_id"], event["reason"]) == (hook["webhook_id"], "gone")
 
 
@@ -252,7 +252,7 @@ def check_gone(told: Site, hook: Mapping[str, Any], found: Sequence[Delivery]) -
 
 @contextmanager
 def started(command: Sequence[str], secret: str, output: Path) -> Iterator[None]:
-    """An example as its first line says to start it, from its own directory."""
+    """An example, started from its own directory with the command in its first line."""
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(toolchain.ROOT / "client"),
@@ -287,7 +287,7 @@ COMMANDS: dict[str, Callable[[int], list[str]]] = {
 
 
 def http_api_event(received: Received) -> dict[str, Any]:
-    """As API Gateway's HTTP APIs hand over a request, payload format 2.0, with a body it took for binary:
+    """The event of API Gateway's HTTP APIs, payload format 2.0, with a binary body:
     https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """
     return {
@@ -301,7 +301,7 @@ def http_api_event(received: Received) -> dict[str, Any]:
 
 
 def rest_api_event(received: Received) -> dict[str, Any]:
-    """As REST APIs hand it over: names as they were sent, and the body as text."""
+    """The event of REST APIs: names as they were sent, and the body as text."""
     headers = {name.title(): value for name, value in received.headers.items()}
     return {
         "resource": "/webhooks",
@@ -315,7 +315,7 @@ def rest_api_event(received: Received) -> dict[str, Any]:
 
 
 def lambda_function(secret: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], int]:
-    """The example's handler, loaded with this secret; what it is called with leads to a status."""
+    """The example's handler, loaded with this secret. It takes an event and returns the status."""
     monkeypatch.setenv("RECADO_WEBHOOK_SECRET", secret)
     spec = importlib.util.spec_from_file_location("lambda_function", RECEIVERS / "lambda_function.py")
     assert spec is not None
@@ -338,14 +338,12 @@ def answers(port: int) -> bool:
 
 
 def as_sent(api: Api, delivery_id: str) -> Received:
-    """What the endpoint got, from the log."""
+    """The request that the endpoint got, from the log of attempts."""
     view = api.get(f"/deliveries/{delivery_id}")
     return Received(view["payload"].encode(), view["attempts"][-1]["request_headers"])
 
 
-def test_examples_take_what_is_genuine_and_nothing_else(
-    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_accept_only_genuine_requests(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each example answers a document's webhook and a ping with 2xx, and a copy with one byte changed with 403."""
     events = {"lambda_http_api": http_api_event, "lambda_rest_api": rest_api_event}
     with ExitStack() as stack:
@@ -376,11 +374,11 @@ def test_examples_take_what_is_genuine_and_nothing_else(
             assert (ping["event"], ping["attempts"][0]["status"]) == ("ping", 204), name
 
 
-# ── an endpoint's life ───────────────────────────────────────────────────────────────────────────────────
+# ── endpoints ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_test_shows_the_answer(api: Api) -> None:
-    """A ping goes to the one endpoint, is tried once, and what came back is shown; also where it is disabled."""
+def test_ping_shows_the_response(api: Api) -> None:
+    """A ping goes to its endpoint only, once, also if that is disabled. The attempt shows the response."""
     answer = Answer(418, {"x-pot": "short", "set-cookie": "s=1"}, "thé".encode())
     with site(lambda _: answer) as teapot, endpoint(api, teapot.url) as hook, endpoint(api, teapot.url) as other:
         api.patch(f"/webhooks/{hook['webhook_id']}", {"enabled": False})
@@ -399,8 +397,8 @@ def owner_events(api: Api) -> list[dict[str, Any]]:
     return events
 
 
-def test_all_verify_while_the_secret_is_rotated(api: Api) -> None:
-    """Whoever has the old secret or the new one can verify all that comes in the grace; without grace, the new."""
+def test_both_secrets_verify_during_a_rotation(api: Api) -> None:
+    """In the grace period the old and the new secret verify. Without grace only the new one does."""
     with site() as server, endpoint(api, server.url, events=["document.*"]) as hook:
         path = f"/webhooks/{hook['webhook_id']}"
         old = hook["secret"]
@@ -424,8 +422,8 @@ def test_all_verify_while_the_secret_is_rotated(api: Api) -> None:
             recado.verify(last.headers, last.body, new)
 
 
-def test_edits_count_from_the_very_next_delivery(api: Api) -> None:
-    """A new URL is called next, and no connection that was kept for the old one is used again."""
+def test_edits_apply_to_the_next_delivery(api: Api) -> None:
+    """The next request goes to the new URL, and reuses no connection of the old one."""
     with site() as server, site() as elsewhere, endpoint(api, server.url) as hook:
         path = f"/webhooks/{hook['webhook_id']}"
 
@@ -449,7 +447,7 @@ def test_edits_count_from_the_very_next_delivery(api: Api) -> None:
 
 
 def test_redelivery_sends_the_same_bytes_and_ends_the_retries(api: Api) -> None:
-    """It succeeds before the automatic retry, which then is not made; done again, it sends once more."""
+    """After a successful redelivery the automatic retry is not made. A second redelivery sends once more."""
     # Twice the scheduled wait is the most that a Retry-After gets: four seconds before the next attempt.
     answers = [Answer(503, {"retry-after": "3600"})]
     with site(lambda _: answers.pop(0) if answers else 204) as server, endpoint(api, server.url) as hook:
@@ -472,8 +470,8 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def test_what_was_missed_is_recovered_or_replayed(api: Api) -> None:
-    """Recover sends what was discarded, replay what came before the endpoint: as jobs that end with a count."""
+def test_recover_and_replay(api: Api) -> None:
+    """Recover sends discarded deliveries, replay events from before the endpoint. The jobs show how many."""
     begin = now()
     with site() as server, site() as later, endpoint(api, server.url, events=["document.*"]) as hook:
         path = f"/webhooks/{hook['webhook_id']}"
@@ -487,9 +485,9 @@ def test_what_was_missed_is_recovered_or_replayed(api: Api) -> None:
         assert {d["status"] for d in all_ended(api, hook, 15)} == {"delivered"}
         assert sorted(visit.id for visit in server.visits) == sorted(logged)
 
-        with endpoint(api, later.url, events=["*"]) as young:
+        with endpoint(api, later.url, events=["*"]) as new:
             replay = {"since": begin, "events": ["document.indexed"]}
-            check_job(api, api.post(f"/webhooks/{young['webhook_id']}/replay", replay), sent=3)
+            check_job(api, api.post(f"/webhooks/{new['webhook_id']}/replay", replay), sent=3)
             wait_for(lambda: len(indexed(later)) == 3)
             assert set(indexed(later)) < logged
 
@@ -543,12 +541,12 @@ def test_formats_signatures_and_headers_arrive(api: Api) -> None:
         recado.verify(came["ed25519"].headers, tampered(came["ed25519"]).body, key["public_key"])
 
 
-# ── what dies ────────────────────────────────────────────────────────────────────────────────────────────
+# ── killed senders ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
-def impatient_queue(system: System) -> Iterator[None]:
-    """As deployed, a killed sender's messages come again after four minutes; here after five seconds."""
+def short_visibility_timeout(system: System) -> Iterator[None]:
+    """The messages of a killed sender are received again after five seconds instead of four minutes."""
     sqs = system.client("sqs")
     queue = next(url for url in sqs.list_queues()["QueueUrls"] if "WebhooksQueue" in url)
     as_deployed = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["VisibilityTimeout"])["Attributes"]
@@ -557,9 +555,9 @@ def impatient_queue(system: System) -> Iterator[None]:
     sqs.set_queue_attributes(QueueUrl=queue, Attributes=as_deployed)
 
 
-@pytest.mark.usefixtures("impatient_queue")
+@pytest.mark.usefixtures("short_visibility_timeout")
 def test_killed_sender_loses_nothing(api: Api, system: System) -> None:
-    """SIGKILL amid the requests: what was not written down is sent again, and what was is not."""
+    """After a SIGKILL during requests, attempts that were not recorded are made again, and no others."""
     turns, held = itertools.count(), list[str]()
 
     def react(received: Received) -> int:
@@ -573,7 +571,7 @@ def test_killed_sender_loses_nothing(api: Api, system: System) -> None:
         wait_for(lambda: held)
         assert kill_workers(system, "webhooks.sender")
         in_hand = deliveries(api, hook, status="sending")
-        for delivery in in_hand:  # else the dead sender's claim holds for two minutes
+        for delivery in in_hand:  # else the killed sender's claim lasts two minutes
             rewrite(system, f"DELIVERY#{delivery['delivery_id']}", "META", lease_until="0")
         logged = {event["event_id"] for job_id in jobs if ended(api, job_id) for event in log(api, job_id)}
         found = all_ended(api, hook, 10)
@@ -584,8 +582,8 @@ def test_killed_sender_loses_nothing(api: Api, system: System) -> None:
         assert again <= {delivery["event_id"] for delivery in in_hand}
 
 
-def test_waker_comes_by_itself(system: System) -> None:
-    """Once a minute the schedule calls it, besides the calls that these tests make."""
+def test_retry_scheduler_is_invoked_by_its_schedule(system: System) -> None:
+    """The schedule invokes it once a minute, besides the invocations of these tests."""
     functions = system.client("lambda")
     name = function_name(system, "RetryScheduler")
     group = functions.get_function_configuration(FunctionName=name)["LoggingConfig"]["LogGroup"]
