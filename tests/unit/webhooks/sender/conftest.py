@@ -12,21 +12,22 @@ from typing import Any
 
 import pytest
 
-from core import ids
 from core.dependencies import Dependencies, dependencies
 from core.jobs import Job
 from core.webhooks.deliveries.health import AttemptOutcome, Health
-from core.webhooks.deliveries.model import Attempt, Delivery, draft
+from core.webhooks.deliveries.model import Attempt, Delivery
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.endpoints.model import Endpoint
 from core.webhooks.transport import client
 from kinds.document.kind import DOCUMENT
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock
-from tests.unit.examples import DAY, job
+from tests.unit.core.webhooks.samples import delivery
+from tests.unit.examples import job
 from webhooks.sender.handler import handler
 
 URL = "https://example.com/hook?token=t"
+BODY = '{"text":"a\\u00f1o \\ud83d\\udc69"}'
 
 
 def answered(status: int, body: bytes = b"", *, truncated: bool = False, **headers: str) -> client.Response:
@@ -84,28 +85,13 @@ class Bench:
         return self.of.endpoints.get("ana", endpoint.endpoint_id)
 
     def delivery(self, endpoint: Endpoint, **facts: Any) -> Delivery:
-        defaults: dict[str, Any] = {
-            "event": "document.indexed",
-            "owner": "ana",
-            "format": "recado",
-            "body": '{"text":"a\\u00f1o \\ud83d\\udc69"}',
-            "job_id": None,
-        }
-        made = draft(
-            event_id=facts.pop("event_id", None) or ids.new("evt"),
-            endpoint_id=endpoint.endpoint_id,
-            now=time.time(),
-            retention_seconds=30 * DAY,
-            **defaults,
-        )
-        return self.of.deliveries.create(replace(made, **facts))
+        defaults = {"endpoint_id": endpoint.endpoint_id, "now": time.time(), "body": BODY, "job_id": None}
+        return self.of.deliveries.create(delivery(**defaults | facts))
 
     def of_job(self, **facts: Any) -> tuple[Job, Delivery]:
         """A job with its delivery, and the owner's default endpoint."""
         if self.of.endpoints.find("ana") is None:
-            made, secret = self.of.endpoints_with_secrets.draft("ana", "default")
-            self.of.endpoints.create(made)
-            self.secrets["default"] = secret or ""
+            self.of.endpoints.create(self.of.endpoints_with_secrets.draft("ana", "default")[0])
         subject = self.of.after_attempt._jobs.submit(DOCUMENT, job(at=time.time(), webhook_url=URL)).job
         default = self.of.endpoints.get("ana", "default")
         facts = {"url": URL, "job_id": subject.job_id, "job_expires_at": subject.expires_at} | facts

@@ -3,7 +3,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from core.dependencies import Settings, dependencies
 from core.errors import DeliveryError, Refused
 from core.webhooks.deliveries.model import Attempt
 from core.webhooks.endpoints.model import Key
-from core.webhooks.transport import signing
 from tests.unit.webhooks.sender.conftest import URL, Bench, answered, message
 from webhooks.sender.attempt import MASK, next_wait, shown
 
@@ -32,69 +30,6 @@ def test_request(bench: Bench) -> None:
     assert request["headers"]["webhook-id"] == delivery.event_id
     assert request["headers"]["content-type"] == "application/json"
     Webhook(bench.secrets[endpoint.endpoint_id]).verify(request["body"], request["headers"])
-
-
-@pytest.mark.parametrize(
-    ("format", "media_type"), [("cloudevents", "application/cloudevents+json"), ("slack", "application/json")]
-)
-def test_media_type(bench: Bench, format: str, media_type: str) -> None:
-    """The media type is that of the stored format, not of the endpoint's current one."""
-    delivery = bench.delivery(bench.endpoint(), format=format)
-    bench.send(delivery)
-    assert bench.receiver.requests[0]["headers"]["content-type"] == media_type
-
-
-def test_job_url(bench: Bench) -> None:
-    """A request to a job's own URL is signed with the owner's default secret."""
-    _, delivery = bench.of_job()
-    bench.send(delivery)
-    (request,) = bench.receiver.requests
-    assert request["url"] == URL
-    Webhook(bench.secrets["default"]).verify(request["body"], request["headers"])
-
-
-def test_each_attempt_is_signed_anew(bench: Bench) -> None:
-    """Each attempt has the same id and bytes, and a new timestamp and signature."""
-    bench.receiver.answer = answered(500)
-    delivery = bench.delivery(bench.endpoint())
-    for _ in range(3):
-        bench.send(bench.now(delivery))
-        bench.clock.advance(500)
-    sent = [request["headers"] for request in bench.receiver.requests]
-    assert {headers["webhook-id"] for headers in sent} == {delivery.event_id}
-    assert len({headers["webhook-timestamp"] for headers in sent}) == 3
-    assert len({headers["webhook-signature"] for headers in sent}) == 3
-    assert len({request["body"] for request in bench.receiver.requests}) == 1
-
-
-def test_rotation(bench: Bench) -> None:
-    """During the grace period both secrets sign, the current one first; at its end only the new one."""
-    endpoint = bench.endpoint()
-    old = bench.secrets[endpoint.endpoint_id]
-    key, new = bench.of.endpoints_with_secrets.make_key("ana", endpoint.endpoint_id, signing_kind="hmac")
-    expiry = int(bench.clock.time) + 60
-    bench.edit(endpoint, keys=(key, replace(endpoint.keys[0], expires_at=expiry)))
-    bench.send(bench.delivery(endpoint))
-    bench.clock.advance_to(expiry)
-    bench.send(bench.delivery(endpoint))
-    during, after = bench.receiver.requests
-    assert len(during["headers"]["webhook-signature"].split()) == 2
-    for secret in (old, str(new)):
-        Webhook(secret).verify(during["body"], during["headers"])
-    assert "x-signature-previous" in during["headers"]
-    assert len(after["headers"]["webhook-signature"].split()) == 1
-    Webhook(str(new)).verify(after["body"], after["headers"])
-
-
-def test_ed25519(bench: Bench) -> None:
-    """An ed25519 endpoint gets an ed25519 signature."""
-    endpoint = bench.endpoint(signing="ed25519")
-    bench.send(bench.delivery(endpoint))
-    (request,) = bench.receiver.requests
-    public = endpoint.keys[0].public
-    assert public is not None
-    signing.verify(public, request["headers"], request["body"], now=bench.clock.time)
-    assert "x-signature" not in request["headers"]
 
 
 def test_own_headers(bench: Bench) -> None:

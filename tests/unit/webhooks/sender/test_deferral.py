@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -25,17 +24,6 @@ def opened(bench: Bench, delivery: Delivery) -> None:
 # ── deleted or disabled ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_deleted(bench: Bench) -> None:
-    """Open deliveries of a deleted endpoint are canceled with a reason."""
-    endpoint = bench.endpoint()
-    delivery = bench.delivery(endpoint)
-    bench.of.endpoints.delete("ana", endpoint.endpoint_id)
-    assert bench.send(delivery) == []
-    found = bench.now(delivery)
-    assert (found.status, found.reason, found.attempts) == ("canceled", "deleted", 0)
-    assert bench.receiver.requests == []
-
-
 def test_manual_attempt_for_a_deleted_endpoint(bench: Bench) -> None:
     """They cannot be sent manually, as there is no secret. Delivered ones stay delivered."""
     endpoint = bench.endpoint()
@@ -44,25 +32,6 @@ def test_manual_attempt_for_a_deleted_endpoint(bench: Bench) -> None:
     assert bench.send(message(arrived, manual=True), message(waiting, manual=True)) == []
     assert (bench.now(arrived).status, bench.now(waiting).status) == ("delivered", "canceled")
     assert bench.receiver.requests == []
-
-
-def test_disabled(bench: Bench) -> None:
-    """Open deliveries of a disabled endpoint are discarded without an attempt, and can be recovered."""
-    endpoint = bench.endpoint()
-    delivery = bench.delivery(endpoint)
-    bench.edit(endpoint, enabled=False)
-    assert bench.send(delivery) == []
-    found = bench.now(delivery)
-    assert (found.status, found.reason, found.attempts) == ("discarded", "disabled", 0)
-    assert bench.entry(delivery) == f"UNSENT#ana#{endpoint.endpoint_id}#discarded"
-    assert bench.receiver.requests == []
-
-
-def test_manual_attempt_for_a_disabled_endpoint(bench: Bench) -> None:
-    """A manual attempt is made although the endpoint is disabled."""
-    delivery = bench.delivery(bench.endpoint(enabled=False))
-    assert bench.send(message(delivery, manual=True)) == []
-    assert bench.now(delivery).status == "delivered"
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -99,25 +68,6 @@ def test_follower_is_queued(bench: Bench, status: str) -> None:
 # ── circuits ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_held(bench: Bench) -> None:
-    """While the circuit is open, a delivery is held without an attempt and without a request."""
-    delivery = bench.delivery(bench.endpoint())
-    opened(bench, delivery)
-    assert bench.send(delivery) == []
-    found = bench.now(delivery)
-    assert (found.status, found.attempts, bench.entry(found)) == ("pending", 0, f"HELD#ana#{found.destination}")
-    assert bench.receiver.requests == []
-
-
-def test_probe(bench: Bench) -> None:
-    """A probe is sent although the circuit is open, and its success starts draining."""
-    delivery = bench.delivery(bench.endpoint())
-    opened(bench, delivery)
-    bench.send(message(delivery, probe=True))
-    assert bench.now(delivery).status == "delivered"
-    assert bench.health(delivery).state == "draining"
-
-
 def test_a_probe_that_fails(bench: Bench) -> None:
     """A failed probe doubles the open time, and uses an attempt."""
     bench.receiver.answer = answered(500)
@@ -127,14 +77,6 @@ def test_a_probe_that_fails(bench: Bench) -> None:
     bench.send(message(delivery, probe=True))
     assert (bench.health(delivery).is_open, bench.health(delivery).open_seconds) == (True, 2 * open_seconds)
     assert bench.now(delivery).tries == 1
-
-
-def test_manual_attempt_with_an_open_circuit(bench: Bench) -> None:
-    """A manual attempt does not wait for the circuit."""
-    delivery = bench.delivery(bench.endpoint())
-    opened(bench, delivery)
-    bench.send(message(delivery, manual=True))
-    assert bench.now(delivery).status == "delivered"
 
 
 @pytest.mark.parametrize(("age", "status"), [(SPAN - 1, "pending"), (SPAN + 1, "failed")])
@@ -190,24 +132,6 @@ def test_predecessor_does_not_exist(bench: Bench) -> None:
 # ── rate limits ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_rate(bench: Bench) -> None:
-    """Any number of deliveries is sent at the rate, and all are sent."""
-    endpoint = bench.endpoint(rate_limit=2)
-    waiting = [(bench.clock.time, message(bench.delivery(endpoint))) for _ in range(9)]
-    bench.queued()
-    moments = []
-    while waiting:
-        waiting.sort(key=lambda each: each[0])
-        due, queued = waiting.pop(0)
-        bench.clock.advance_to(due)
-        before = len(bench.receiver.requests)
-        bench.send(queued)
-        moments += [bench.clock.time] * (len(bench.receiver.requests) - before)
-        waiting += [(bench.clock.time + delay, later) for later, delay in bench.queued()]
-    assert len(moments) == 9
-    assert all(later - earlier >= 0.4 for earlier, later in pairwise(moments))
-
-
 def test_a_slot_ahead(bench: Bench) -> None:
     """A delivery with a later slot is queued for it, and due in the index after it."""
     endpoint = bench.endpoint(rate_limit=0.01)
@@ -259,15 +183,6 @@ def test_no_slot(bench: Bench) -> None:
     waiting = [delivery for delivery in deliveries if bench.now(delivery).is_open]
     assert len(waiting) == 2
     assert all(bench.due(delivery) >= 0.8 * QUEUE_RETRY_SECONDS - 1 for delivery in waiting)
-
-
-def test_manual_attempt_with_a_rate_limit(bench: Bench) -> None:
-    """A manual attempt does not wait for a slot."""
-    endpoint = bench.endpoint(rate_limit=0.01)
-    bench.send(bench.delivery(endpoint))
-    by_hand = bench.delivery(endpoint)
-    bench.send(message(by_hand, manual=True))
-    assert bench.now(by_hand).status == "delivered"
 
 
 def test_outdated_message_is_not_queued(bench: Bench) -> None:

@@ -1,68 +1,17 @@
 from __future__ import annotations
 
-import threading
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from core.jobs import History, views
-from core.webhooks.deliveries.model import Delivery
 from core.webhooks.deliveries.queue import Message
-from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS
 from core.webhooks.deliveries.store import LEASE_SECONDS
 from tests.simulated_cloud.calls import Killed
+from tests.support.webhooks import nth
 from tests.unit.webhooks.sender.conftest import URL, Bench, answered, message
-from webhooks.sender.batch import BATCH
 
 # ── one attempt and what follows ─────────────────────────────────────────────────────────────────────────────
-
-
-def test_success(bench: Bench) -> None:
-    """After a success nothing is queued, and the delivery has no index entry."""
-    delivery = bench.delivery(bench.endpoint())
-    assert bench.send(delivery) == []
-    found = bench.now(delivery)
-    assert (found.status, found.attempts, bench.entry(delivery)) == ("delivered", 1, None)
-    assert bench.queued() == []
-
-
-def test_failure(bench: Bench) -> None:
-    """After a failure the next attempt is queued with the delay of the schedule."""
-    bench.receiver.answer = answered(500)
-    delivery = bench.delivery(bench.endpoint())
-    bench.queued()
-    bench.send(delivery)
-    ((queued, delay),) = bench.queued()
-    assert (queued.delivery_id, queued.attempts, queued.destination) == (
-        delivery.delivery_id,
-        1,
-        delivery.destination,
-    )
-    assert 4 <= delay <= 7
-
-
-def test_the_whole_schedule(bench: Bench) -> None:
-    """Attempts follow the schedule, each once, until the last one ends the delivery."""
-    bench.receiver.answer = answered(500)
-    delivery, start = bench.delivery(bench.endpoint()), bench.clock.time
-    while bench.now(delivery).is_open:
-        bench.clock.advance(bench.now(delivery).due - bench.clock.time)
-        bench.send(message(bench.now(delivery), probe=True))  # the circuit is not what this is about
-    assert (bench.now(delivery).status, bench.now(delivery).attempts) == ("failed", 4)
-    assert len(bench.receiver.requests) == 4
-    assert 0.8 * 155 - 5 <= bench.clock.time - start <= 1.2 * 155 + 5
-    assert [attempt.number for attempt in bench.attempts(delivery)] == [1, 2, 3, 4]
-    assert bench.entry(delivery) == f"UNSENT#ana#{delivery.endpoint_id}#failed"
-
-
-def test_what_the_job_shows(bench: Bench) -> None:
-    """The job shows the result of its webhook."""
-    subject, delivery = bench.of_job()
-    bench.send(delivery)
-    snapshot = bench.of.after_attempt._jobs.snapshot(subject.job_id, owner="ana")
-    seen = views.job_view(snapshot, views.LinkMaker("", "", 1, str), History())["webhook"]
-    assert (seen["status"], seen["attempts"], seen["last_attempt"]["status"]) == ("delivered", 1, 204)
 
 
 def test_retry_after(bench: Bench) -> None:
@@ -71,41 +20,6 @@ def test_retry_after(bench: Bench) -> None:
     delivery = bench.delivery(bench.endpoint())
     bench.send(delivery)
     assert bench.now(delivery).due - bench.clock.time == pytest.approx(10, abs=1)
-
-
-def test_manual_failure(bench: Bench) -> None:
-    """A failed manual attempt does not change the time of the next automatic one."""
-    bench.receiver.answer = answered(500)
-    delivery = bench.delivery(bench.endpoint())
-    bench.send(delivery)
-    before = bench.now(delivery)
-    bench.queued()
-    bench.send(message(before, manual=True))
-    after = bench.now(delivery)
-    assert (after.status, after.due, after.tries, after.attempts) == ("pending", before.due, before.tries, 2)
-    ((queued, delay),) = bench.queued()
-    assert queued.attempts == 2
-    assert abs(bench.clock.time + delay - before.due) <= 1.1
-
-
-def test_manual_success(bench: Bench) -> None:
-    """A successful manual attempt ends the automatic ones."""
-    bench.receiver.answer = [answered(500), answered(200), answered(200)]
-    delivery = bench.delivery(bench.endpoint())
-    bench.send(delivery)
-    planned = bench.now(delivery)
-    bench.send(message(planned, manual=True))
-    bench.clock.advance(60)
-    assert bench.send(planned) == []
-    assert bench.now(delivery).status == "delivered"
-    assert len(bench.receiver.requests) == 2
-
-
-def test_manual_attempt_of_a_failed_delivery(bench: Bench) -> None:
-    """A failed delivery can be sent manually."""
-    delivery = bench.delivery(bench.endpoint(), status="failed")
-    bench.send(message(delivery, manual=True))
-    assert bench.now(delivery).status == "delivered"
 
 
 # ── repeated messages and killed senders ─────────────────────────────────────────────────────────────────────
@@ -182,15 +96,6 @@ def test_sender_killed_before_disabling(bench: Bench) -> None:
     assert len(bench.receiver.requests) == 2
 
 
-def test_follow_up_fails(bench: Bench) -> None:
-    """If the follow-up fails, the delivery becomes due in the index."""
-    bench.receiver.answer = answered(500)
-    delivery = bench.delivery(bench.endpoint())
-    bench.calls.fail("sqs", "SendMessage", "InternalError")
-    bench.send(delivery)
-    assert bench.due(delivery) <= 7 + QUEUE_RETRY_SECONDS
-
-
 def test_lost_claim(bench: Bench) -> None:
     """A sender whose lease is over records nothing, and its message is deleted."""
     delivery = bench.delivery(bench.endpoint())
@@ -227,22 +132,13 @@ def test_lost_response(bench: Bench) -> None:
 def test_killed_at_any_call(bench: Bench) -> None:
     """After a kill at any call, the message leads to at most one more request, and to the follow-up."""
     bench.receiver.answer = answered(500)
-    delivery = bench.delivery(bench.endpoint())
-    bench.send(delivery)
-    calls = len(bench.calls.log)
-    for number in range(calls):
+    bench.send(bench.delivery(bench.endpoint()))
+    for number in range(1, len(bench.calls.log) + 1):
         delivery = bench.delivery(bench.endpoint())
         bench.receiver.requests.clear()
         bench.queued()
-        seen = 0
-
-        def nth(call: Any, number: int = number) -> bool:
-            nonlocal seen
-            seen += 1
-            return seen == number + 1
-
-        with bench.calls.fail("*", "*", Killed("cut off"), when=nth):
-            with_failure(bench, delivery)
+        with bench.calls.fail("*", "*", Killed("cut off"), when=nth(number)), suppress(Killed):
+            bench.send(delivery)
         bench.clock.advance(LEASE_SECONDS + 1)
         assert bench.send(delivery, receives=2) == []
         assert 1 <= len(bench.receiver.requests) <= 2
@@ -251,29 +147,7 @@ def test_killed_at_any_call(bench: Bench) -> None:
         assert 1 in [queued.attempts for queued, _ in bench.queued()]
 
 
-def with_failure(bench: Bench, delivery: Delivery) -> None:
-    try:
-        bench.send(delivery)
-    except Killed:
-        return
-
-
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_concurrent_attempts(bench: Bench) -> None:
-    """All attempts of a batch are made concurrently."""
-    together = threading.Barrier(BATCH, timeout=20)
-
-    class Slow(dict[str, Any]):
-        def get(self, host: Any, default: Any = None) -> Any:
-            together.wait()
-            return default
-
-    bench.receiver.answers = Slow()
-    deliveries = [bench.delivery(bench.endpoint()) for _ in range(BATCH)]
-    assert bench.send(*deliveries) == []
-    assert {bench.now(delivery).status for delivery in deliveries} == {"delivered"}
 
 
 def test_unexpected_exception(bench: Bench) -> None:
@@ -336,44 +210,11 @@ def test_reads_of_a_batch(bench: Bench) -> None:
     assert [call.operation for call in bench.calls.log].count("Decrypt") == 2
 
 
-def test_endpoint_is_read_for_each_batch(bench: Bench) -> None:
-    """Each batch reads the current endpoint."""
-    endpoint = bench.endpoint()
-    bench.send(bench.delivery(endpoint))
-    bench.edit(endpoint, url="https://new.example.com/")
-    bench.send(bench.delivery(endpoint))
-    assert [request["url"] for request in bench.receiver.requests] == [URL, "https://new.example.com/"]
-
-
-def test_unprocessed_keys(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unprocessed keys are read again."""
-    delivery = bench.delivery(bench.endpoint())
-    real, asked = bench.of.dynamodb.batch_get_item, []
-
-    def stingy(*, RequestItems: dict[str, Any]) -> Any:
-        asked.append(set(RequestItems))
-        (first, *rest) = RequestItems.items()
-        return real(RequestItems=dict([first])) | {"UnprocessedKeys": dict(rest)}
-
-    monkeypatch.setattr(bench.of.dynamodb, "batch_get_item", stingy)
-    assert bench.send(delivery) == []
-    assert asked == [{"jobs", "deliveries"}, {"deliveries"}]
-    assert bench.now(delivery).status == "delivered"
-
-
 def test_no_such_delivery(bench: Bench) -> None:
     """A message without a delivery is deleted."""
     delivery = bench.delivery(bench.endpoint())
     gone = replace(message(delivery), delivery_id="dlv_gone")
     assert bench.send(gone) == []
-    assert bench.receiver.requests == []
-
-
-def test_expired(bench: Bench) -> None:
-    """An expired delivery is not sent."""
-    delivery = bench.delivery(bench.endpoint())
-    bench.clock.advance_to(delivery.expires_at + 1)
-    assert bench.send(delivery) == []
     assert bench.receiver.requests == []
 
 
@@ -412,39 +253,3 @@ def test_health_that_cannot_be_written(bench: Bench) -> None:
     assert bench.send(delivery) == []
     assert failed.hits == 1
     assert bench.now(delivery).status == "delivered"
-
-
-def test_the_circuit_opens(bench: Bench) -> None:
-    """Enough failures open the circuit at the end of the batch, and the next batch is held."""
-    bench.receiver.answer = answered(500)
-    endpoint = bench.endpoint()
-    deliveries = [bench.delivery(endpoint) for _ in range(5)]
-    bench.send(*deliveries)
-    assert len(bench.receiver.requests) == 5
-    assert bench.health(deliveries[0]).is_open
-    more = bench.delivery(endpoint)
-    assert bench.send(more) == []
-    assert len(bench.receiver.requests) == 5
-    assert bench.entry(more) == f"HELD#ana#{more.destination}"
-
-
-def test_each_url_of_a_job_has_its_own_circuit(bench: Bench) -> None:
-    """A failing URL of a job does not affect another URL of the owner."""
-    bench.receiver.answers["bad.example.com"] = answered(500)
-    bad = [bench.of_job(url="https://bad.example.com/")[1] for _ in range(3)]
-    bench.send(*bad)
-    assert bench.health(bad[0]).is_open
-    _, good = bench.of_job()
-    bench.send(good)
-    assert bench.now(good).status == "delivered"
-
-
-def test_message_round_trip(bench: Bench) -> None:
-    """The sender can read the messages that it queues."""
-    bench.receiver.answer = answered(500)
-    delivery = bench.delivery(bench.endpoint())
-    bench.send(delivery)
-    ((queued, _),) = bench.queued()
-    bench.clock.advance(60)
-    assert bench.send(Message.parse(queued.body)) == []
-    assert bench.now(delivery).attempts == 2
