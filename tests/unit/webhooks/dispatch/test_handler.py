@@ -8,8 +8,6 @@ import pytest
 
 from core import events
 from core.jobs import begin, complete
-from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS
-from core.webhooks.endpoints.store import Endpoints
 from kinds.document.kind import DOCUMENT
 from tests.unit.examples import DAY, event, job
 from tests.unit.webhooks.dispatch.conftest import URL, Bench
@@ -50,72 +48,7 @@ def lifecycle(name: str) -> str:
     return "ended" if name in DOCUMENT.final_events else "progress"
 
 
-@pytest.mark.parametrize("facts", [{"webhook_url": None}, {"webhook_events": ("document.failed",)}])
-def test_not_wanted(bench: Bench, facts: dict[str, Any]) -> None:
-    """A job without a webhook, or whose webhook does not want the event, has no delivery."""
-    body = bench.bodies(bench.canceled(**{"webhook_url": URL} | facts))[-1]
-    assert bench.arrive(body) == []
-    assert (bench.queued(), bench.find(body)) == ([], None)
-
-
 # ── endpoints ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_patterns(bench: Bench) -> None:
-    """Each endpoint gets the events of its owner that match its patterns, and no others."""
-    wanting = {
-        names: bench.endpoint(events=names)
-        for names in (("document.canceled",), ("*.canceled",), ("document.*",), ("*",))
-    }
-    others = [bench.endpoint(events=("document.failed", "replay.*")), bench.endpoint("ben")]
-    body = bench.bodies(bench.canceled())[-1]
-    bench.arrive(body)
-    deliveries = {bench.get(body, endpoint).delivery_id for endpoint in wanting.values()}
-    assert {queued.delivery_id for queued in bench.queued()} == deliveries
-    assert [bench.find(body, other) for other in others] == [None, None]
-
-
-def test_the_default_endpoint(bench: Bench) -> None:
-    """The default endpoint gets no events by itself."""
-    _, operation = _default_endpoint(bench)
-    bench.of.jobs._client.put_item(**operation["Put"])
-    body = bench.bodies(bench.canceled())[-1]
-    bench.arrive(body)
-    assert (bench.queued(), bench.find(body)) == ([], None)
-
-
-def _default_endpoint(bench: Bench) -> tuple[str, dict[str, Any]]:
-    class Cipher:
-        def encrypt(self, text: str, **context: str) -> bytes:
-            return text.encode()
-
-    endpoints = Endpoints(bench.of.dynamodb, "jobs", Cipher())  # type: ignore[arg-type]
-    return endpoints.draft_default("ana")
-
-
-def test_filter(bench: Bench) -> None:
-    """An endpoint with a filter gets the events whose payloads match."""
-    fitting = bench.endpoint(filter={"document_id": ["notes"]})
-    other = bench.endpoint(filter={"document_id": [{"prefix": "x"}]})
-    body = bench.bodies(bench.canceled())[-1]
-    bench.arrive(body)
-    assert [queued.endpoint_id for queued in bench.queued()] == [fitting.endpoint_id]
-    assert bench.find(body, other) is None
-
-
-@pytest.mark.parametrize("format", ["recado", "thin", "cloudevents", "slack"])
-def test_format(bench: Bench, format: str) -> None:
-    """The body is rendered once, and stays the same if the endpoint's format changes."""
-    endpoint = bench.endpoint(format=format)
-    body = bench.bodies(bench.canceled())[-1]
-    bench.arrive(body)
-    stored = bench.get(body, endpoint)
-    assert stored.format == format
-    assert (stored.body == body) == (format == "recado")
-    assert json.loads(stored.body)
-    bench.edit(endpoint, format="slack" if format == "recado" else "recado")
-    bench.arrive(body)
-    assert bench.get(body, endpoint) == stored
 
 
 def test_body_is_parsed_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,27 +65,6 @@ def test_body_is_parsed_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(json, "loads", loads)
     assert bench.arrive(body) == []
     assert parsed.count(body) - 1 == 1  # one is of `bench.arrive`
-
-
-def test_disabled(bench: Bench) -> None:
-    """A delivery to a disabled endpoint is discarded and not queued."""
-    endpoint = bench.endpoint(enabled=False, disabled_reason="gone")
-    body = bench.bodies(bench.canceled())[-1]
-    bench.arrive(body)
-    found = bench.get(body, endpoint)
-    assert (found.status, found.reason, found.body) == ("discarded", "disabled", body)
-    assert bench.queued() == []
-
-
-def test_many_endpoints(bench: Bench) -> None:
-    """With more endpoints than a transaction has actions, each gets its delivery, queued once."""
-    endpoints = [bench.endpoint() for _ in range(104)]
-    body = bench.bodies(bench.canceled(webhook_url=URL))[-1]
-    bench.queued()
-    assert bench.arrive(body) == []
-    expected = {bench.get(body, endpoint).delivery_id for endpoint in endpoints} | {bench.get(body).delivery_id}
-    queued = [message.delivery_id for message in bench.queued()]
-    assert (set(queued), len(queued)) == (expected, 105)
 
 
 def test_repeated_event(bench: Bench) -> None:
@@ -194,17 +106,6 @@ def test_partly_queued(bench: Bench) -> None:
     assert len(bench.queued()) == len(endpoints)
 
 
-def test_written_and_never_queued(bench: Bench) -> None:
-    """A delivery that was written but not queued becomes due in the index."""
-    endpoint = bench.endpoint()
-    body = bench.bodies(bench.canceled())[-1]
-    bench.calls.fail("sqs", "SendMessageBatch", "InternalError")
-    bench.arrive(body)
-    bench.clock.advance(QUEUE_RETRY_SECONDS + 1)
-    due = [entry["pk"] for shard in range(16) for entry in bench.of.delivery_index.due(shard)]
-    assert due == [f"DELIVERY#{bench.get(body, endpoint).delivery_id}"]
-
-
 def test_expired_job(bench: Bench) -> None:
     """An event of an expired job is ignored."""
     bench.endpoint()
@@ -235,18 +136,6 @@ def test_a_batch(bench: Bench) -> None:
 
 
 # ── the owner's own events ───────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_ping(bench: Bench, enabled: bool) -> None:
-    """A ping goes only to its endpoint, once, even if that is disabled or has other patterns."""
-    endpoint, _ = bench.endpoint(enabled=enabled, events=("document.failed",)), bench.endpoint()
-    body = bench.owner_event("ping", endpoint_id=endpoint.endpoint_id)
-    assert bench.arrive(body) == []
-    (queued,) = bench.queued()
-    assert (queued.endpoint_id, queued.manual) == (endpoint.endpoint_id, True)
-    found = bench.get(body, endpoint)
-    assert (found.status, found.single, found.job_id, found.sequence) == ("pending", True, None, None)
 
 
 def test_ping_of_a_deleted_endpoint(bench: Bench) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,8 @@ from core.webhooks.deliveries.queue import Message
 from core.webhooks.endpoints import patterns
 from core.webhooks.endpoints.model import Endpoint, Key
 from kinds.document.kind import DOCUMENT
+from tests.simulated_cloud.calls import Call
+from tests.support.webhooks import nth
 from tests.unit.conftest import ENVIRONMENT
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.webhooks.samples import FakeSqs, attempt, failure
@@ -135,30 +137,6 @@ def test_any_order(wanted: tuple[str, ...], count: int, script: list[tuple[str, 
         assert bench.ended == sorted(bench.ended) == [sequence for sequence, _ in found]
 
 
-def test_last_event_first(bench: Bench) -> None:
-    """An event that arrives first creates the deliveries before it, and only the first one is queued."""
-    endpoint = bench.endpoint(ordered=True)
-    bodies = bench.bodies(bench.canceled())
-    bench.arrive(bodies[-1])
-    first, second, third = (bench.get(body, endpoint) for body in bodies)
-    assert (first.follows, second.follows, third.follows) == (None, first.delivery_id, second.delivery_id)
-    assert (first.followed_by, second.followed_by, third.followed_by) == (
-        second.delivery_id,
-        third.delivery_id,
-        None,
-    )
-    assert [queued.delivery_id for queued in bench.queued()] == [first.delivery_id]
-
-
-def test_predecessor(bench: Bench) -> None:
-    """The predecessor is the last event before that matches the endpoint's patterns and filter."""
-    endpoint = bench.endpoint(ordered=True, events=("document.uploaded", "document.canceled"))
-    bodies = bench.bodies(bench.canceled())
-    bench.arrive(bodies[-1])
-    assert bench.get(bodies[-1], endpoint).follows == bench.get(bodies[0], endpoint).delivery_id
-    assert bench.find(bodies[1], endpoint) is None
-
-
 def test_events_before_the_endpoint(bench: Bench) -> None:
     """Events from before the endpoint existed get no delivery."""
     subject = bench.job()
@@ -172,38 +150,17 @@ def test_events_before_the_endpoint(bench: Bench) -> None:
     assert len(bench.queued()) == 1
 
 
-def test_predecessor_has_ended(bench: Bench) -> None:
-    """A delivery whose predecessor has ended is queued at once."""
-    endpoint = bench.endpoint(ordered=True)
-    first, second, _ = bench.bodies(bench.canceled())
-    bench.arrive(first)
-    bench.end(bench.get(first, endpoint))
-    bench.queued()
-    bench.arrive(second)
-    assert [queued.delivery_id for queued in bench.queued()] == [bench.get(second, endpoint).delivery_id]
-
-
-def test_jobs_do_not_wait_for_each_other(bench: Bench) -> None:
-    """The order is within one job."""
-    bench.endpoint(ordered=True)
-    for _ in range(3):
-        bench.arrive(bench.bodies(bench.job())[0])
-    assert len(bench.queued()) == 3
+def nth_write(number: int) -> Callable[[Call], bool]:
+    is_nth = nth(number)
+    return lambda call: call.operation in ("PutItem", "UpdateItem", "SendMessageBatch") and is_nth(call)
 
 
 def test_killed_at_any_write(bench: Bench) -> None:
     """After a failure at any write, the repeated and later messages complete the chain."""
     endpoint = bench.endpoint(ordered=True)
-    for number in range(8):
+    for number in range(1, 9):
         bodies = bench.bodies(bench.canceled())
-        seen = 0
-
-        def nth(call: Any, number: int = number) -> bool:
-            nonlocal seen
-            seen += call.operation in ("PutItem", "UpdateItem", "SendMessageBatch")
-            return seen == number + 1
-
-        with bench.calls.fail("*", "*", "InternalServerError", when=nth):
+        with bench.calls.fail("*", "*", "InternalServerError", when=nth_write(number)):
             bench.arrive(bodies[-1])
         bench.queued()
         assert bench.arrive(bodies[-1], receives=2) == []

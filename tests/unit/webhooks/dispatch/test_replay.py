@@ -13,6 +13,7 @@ from core.webhooks.deliveries.model import Delivery, delivery_id
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS
 from core.webhooks.endpoints.model import Endpoint
+from tests.support.webhooks import nth
 from tests.unit.examples import DAY
 from tests.unit.webhooks.dispatch.conftest import Bench, events_timestamp
 from webhooks.dispatch import replay as module
@@ -81,29 +82,6 @@ def test_recover(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> No
         now = bench.of.deliveries.get(each.delivery_id)
         assert now is not None
         assert (now.status, now.tries, now.attempts, now.body) == ("pending", 0, each.attempts, each.body)
-
-
-@pytest.mark.parametrize(("count", "slices_needed"), [(0, 1), (2, 1), (3, 2), (7, 3)])
-def test_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int, slices_needed: int) -> None:
-    """A full slice is followed by another one; the first that is not full is the last."""
-    slices(monkeypatch, 3)
-    endpoint = bench.endpoint()
-    unsent(bench, endpoint, count)
-    replay = bench.replay(endpoint, "recover")
-    assert bench.run(replay) == slices_needed
-    assert result(bench, replay) == {"sent": count}
-
-
-def test_progress(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job shows the progress of the replay."""
-    slices(monkeypatch, 2)
-    endpoint = bench.endpoint()
-    unsent(bench, endpoint, 5)
-    replay = bench.replay(endpoint, "recover")
-    bench.arrive(json.dumps({"event": "replay.continued", "job_id": replay.job_id}))
-    assert bench.of.jobs.snapshot(replay.job_id, owner="ana").progress == (2, 5)
-    bench.run(replay)
-    assert bench.of.jobs.snapshot(replay.job_id, owner="ana").progress == (5, 5)
 
 
 def test_only_what_is_asked_for(bench: Bench) -> None:
@@ -185,47 +163,6 @@ def test_replay(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> Non
     assert ids_of(bench.queued()) == [bench.get(body, endpoint).delivery_id for body in bodies]
     assert [bench.get(body, endpoint).body for body in bodies] == bodies
     assert result(bench, replay) == {"sent": 15}
-
-
-def test_original_bytes(bench: Bench) -> None:
-    """An existing delivery is sent with its bytes, whatever the format is now."""
-    endpoint = bench.endpoint(format="thin")
-    body = bench.bodies(bench.job())[0]
-    bench.arrive(body)
-    first = bench.end(bench.get(body, endpoint), well=True)
-    bench.edit(endpoint, format="slack")
-    bench.queued()
-    bench.run(bench.replay(endpoint, "replay", until=events_timestamp(1)))
-    again = bench.get(body, endpoint)
-    assert (again.body, again.format, again.status) == (first.body, "thin", "pending")
-    assert [message.attempts for message in bench.queued()] == [1]
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ([], ["uploaded", "canceled"]),
-        (["document.canceled"], ["canceled"]),
-        (["*.started"], ["started"]),
-        (["document.*"], ["uploaded", "started", "canceled"]),
-    ],
-)
-def test_which_events(bench: Bench, asked: list[str], expected: list[str]) -> None:
-    """The request's patterns apply, or else those of the endpoint."""
-    endpoint = bench.endpoint(events=("document.uploaded", "*.canceled"))
-    bodies = bench.bodies(bench.canceled())
-    bench.run(bench.replay(endpoint, "replay", events=asked, until=events_timestamp(1)))
-    found = [body for body in bodies if bench.find(body, endpoint)]
-    assert [json.loads(body)["event"].partition(".")[2] for body in found] == expected
-
-
-def test_filter(bench: Bench) -> None:
-    """The endpoint's filter applies to replays."""
-    endpoint = bench.endpoint(filter={"document_id": ["other"]})
-    bench.canceled()
-    replay = bench.replay(endpoint, "replay", until=events_timestamp(1))
-    bench.run(replay)
-    assert result(bench, replay) == {"sent": 0}
 
 
 def test_window(bench: Bench) -> None:
@@ -313,17 +250,10 @@ def test_old_jobs_are_not_read(bench: Bench) -> None:
 
 def fail_call(bench: Bench, replay: Job, number: int) -> bool:
     """Run a slice and have its call of this number fail. Returns whether there was such a call."""
-    seen = 0
-
-    def nth(call: Any) -> bool:
-        nonlocal seen
-        seen += 1
-        return seen == number
-
     body = json.dumps({"event": "replay.continued", "job_id": replay.job_id})
-    with bench.calls.fail("*", "*", "InternalServerError", when=nth):
+    with bench.calls.fail("*", "*", "InternalServerError", when=nth(number)) as failed:
         bench.arrive(body)
-    return seen >= number
+    return failed.hits > 0
 
 
 def prepare_recover(bench: Bench, endpoint: Endpoint) -> set[str]:
@@ -409,14 +339,14 @@ def test_concurrent_slices(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Non
     failed = unsent(bench, endpoint, 5)
     replay = bench.replay(endpoint, "recover")
     body = json.dumps({"event": "replay.continued", "job_id": replay.job_id})
-    rival = bench.calls.on(
+    concurrent = bench.calls.on(
         "dynamodb",
         "UpdateItem",
         lambda call: bench.arrive(body),
         when=lambda call: call.params["Key"]["sk"] == "PROGRESS",
     )
     assert bench.arrive(body) == []
-    assert rival.hits == 1
+    assert concurrent.hits == 1
     assert [call.operation for call in bench.calls.log].count("SendMessage") == 1
     bench.run(replay)
     assert sorted(ids_of(bench.queued())) == sorted(each.delivery_id for each in failed)
@@ -461,16 +391,6 @@ def test_canceled_at_the_end(bench: Bench) -> None:
     )
     bench.run(replay)
     assert bench.of.jobs.get(replay.job_id).status == "canceled"
-
-
-def test_the_endpoint_is_deleted(bench: Bench) -> None:
-    """A replay fails with a reason if its endpoint is deleted."""
-    endpoint = bench.endpoint()
-    replay = bench.replay(endpoint, "recover")
-    bench.of.endpoints.delete("ana", endpoint.endpoint_id)
-    bench.run(replay)
-    found = bench.of.jobs.get(replay.job_id)
-    assert (found.status, (found.error or {})["code"]) == ("failed", "not_found")
 
 
 def test_an_expired_replay(bench: Bench) -> None:
