@@ -53,7 +53,7 @@ class Bench:
 
     def due(self) -> list[str]:
         """Ids of the deliveries that the retry scheduler must queue now."""
-        return [id_of(entry) for shard in range(DUE_SHARDS) for entry in self.index.due(shard)]
+        return [id_of(entry) for entry in self.entries()]
 
     def entries(self) -> list[Item]:
         return [entry for shard in range(DUE_SHARDS) for entry in self.index.due(shard)]

@@ -111,22 +111,6 @@ def test_batches(data: st.DataObject, count: int) -> None:
     assert found.last_failure_at == last(outcomes, succeeded=False)
 
 
-def test_new_destination(bench: Bench) -> None:
-    """A new destination has a closed circuit and counters of zero."""
-    assert bench.now() == Health(owner=OWNER, destination=DESTINATION)
-    assert bench.due() == []
-
-
-def test_counts(bench: Bench) -> None:
-    """Consecutive failures are counted over batches until the next success."""
-    bench.record(False)
-    bench.clock.now += 60
-    found = bench.record(False)
-    assert (found.consecutive_failures, found.failing_since) == (2, events.timestamp(NOW))
-    found = bench.record(True)
-    assert (found.consecutive_failures, found.failing_since, found.attempts) == (0, None, 3)
-
-
 def test_expiry(bench: Bench) -> None:
     """Only the health of a destination that nobody deletes has an expiry."""
     bench.record(False)
@@ -203,13 +187,13 @@ def test_opened_once_concurrently(bench: Bench) -> None:
     """If both count before either opens the circuit, the second one changes nothing."""
     calls, seen, opened = Calls(Clock()), bench.now(), []
 
-    def rival(call: Any) -> None:
+    def other(call: Any) -> None:
         bench.record(False, False, False, seen=seen)
         bench.clock.now += 5
         opened.append(bench.now())
 
     with calls.intercepted():
-        calls.on("dynamodb", "UpdateItem", rival, when=lambda c: ":open" in c.params["ExpressionAttributeValues"])
+        calls.on("dynamodb", "UpdateItem", other, when=lambda c: ":open" in c.params["ExpressionAttributeValues"])
         bench.record(False, False, False, seen=seen)
     (first,) = opened
     assert (first.is_open, bench.now().next_check_at) == (True, first.next_check_at)

@@ -45,14 +45,6 @@ def test_defaults_are_left_out() -> None:
     }
 
 
-def test_message_of_a_delivery() -> None:
-    """A message has the delivery's attempts, destination and time, and the fields of the caller."""
-    subject = delivery(attempts=3, queued_at=7)
-    message = Message.of(subject, probe=True, follows="dlv_1")
-    assert (message.delivery_id, message.attempts, message.queued_at) == (subject.delivery_id, 3, 7)
-    assert (message.destination, message.probe, message.follows) == (subject.destination, True, "dlv_1")
-
-
 def test_group() -> None:
     """Each destination of each owner has its own group, of a length that SQS accepts."""
     subject = delivery(owner="o" * 64)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from core.webhooks.deliveries.schedule import HONOURED, JITTER, next_wait, span
 
-DEFAULT = (0, 5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)
 NOW = float(calendar.timegm((2026, 11, 29, 20, 0, 0)))
 
 schedules = st.lists(st.integers(0, 10**6), min_size=1, max_size=12)
@@ -47,15 +46,6 @@ def middle(low: float, high: float) -> float:
 
 def wait(retry_after: str | None, *, status: int | None = 503, scheduled: int = 300) -> int | None:
     return next_wait((0, scheduled), 1, status=status, retry_after=retry_after, now=NOW, spread=middle)
-
-
-def test_the_scheduled_waits() -> None:
-    """Each attempt has its entry of the schedule, and none follows the last one."""
-    waits = [
-        next_wait(DEFAULT, tries, status=500, retry_after=None, now=NOW, spread=middle)
-        for tries in range(len(DEFAULT) + 2)
-    ]
-    assert waits == [*DEFAULT, None, None]
 
 
 @given(schedule=schedules, tries=st.integers(0, 15), share=shares)
@@ -125,16 +115,9 @@ def test_a_fraction_of_now() -> None:
     assert next_wait((300,), 0, status=503, retry_after=text, now=NOW + 0.25, spread=middle) == 400
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("Sun Nov 29 20:06:40 2026", "Sun, 29 Nov 2026 20:06:40 GMT", "Sunday, 29-Nov-26 20:06:40 GMT"),
-        "Tue, 29 Nov 2026 20:06:40 GMT",  # a wrong day of the week is no reason to come too early
-    ],
-)
-def test_readable_dates(text: str) -> None:
-    """Examples of valid dates."""
-    assert wait(text) == 400
+def test_a_wrong_day_of_the_week() -> None:
+    """A date with a wrong day of the week is valid, because to ignore it would send too early."""
+    assert wait("Tue, 29 Nov 2026 20:06:40 GMT") == 400
 
 
 def test_day_of_one_digit() -> None:
@@ -217,8 +200,3 @@ def test_span(schedule: list[int], data: st.DataObject) -> None:
         for tries in range(len(schedule))
     ]
     assert sum(longest) == span(schedule)
-
-
-def test_span_of_the_default() -> None:
-    """The span of the default schedule is about 151 hours."""
-    assert span(DEFAULT) == 2 * (75 * 3600 + 35 * 60 + 5)

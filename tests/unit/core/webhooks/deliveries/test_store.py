@@ -209,15 +209,6 @@ def test_create(bench: Bench) -> None:
     assert bench.due() == [subject.delivery_id]
 
 
-def test_create_discarded(bench: Bench) -> None:
-    """A delivery created as discarded is in the index of unsent ones."""
-    subject = bench.created(status="discarded", reason="disabled")
-    assert bench.entry(subject) == (
-        f"UNSENT#ana#{ENDPOINT}#discarded",
-        f"{subject.created_at}#{subject.delivery_id}",
-    )
-
-
 def test_create_twice(bench: Bench) -> None:
     """A repeated event returns the existing delivery, and overwrites nothing."""
     first = bench.created(event_id=ids.new("evt"))
@@ -234,16 +225,6 @@ def test_create_after_expiry(bench: Bench) -> None:
     again = bench.store.create(delivery(event_id=first.event_id, now=bench.clock.now))
     assert (again.status, bench.now(again)) == ("pending", again)
     assert bench.store.with_attempts(again.delivery_id, owner="ana")[1] == []
-
-
-def test_claim_once(bench: Bench) -> None:
-    """One of two workers gets the claim."""
-    subject = bench.created()
-    mine = bench.claimed(subject)
-    assert (mine.status, mine.attempts, mine.lease_until) == ("sending", 0, int(NOW) + LEASE_SECONDS)
-    assert bench.store.claim(subject.delivery_id, attempts=0) is None
-    assert bench.store.claim(subject.delivery_id, attempts=0, manual=True) is None
-    assert bench.now(subject) == mine
 
 
 def test_claim_expired(bench: Bench) -> None:

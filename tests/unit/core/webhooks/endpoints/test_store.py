@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import events, ids
+from core import events
 from core.errors import Conflict, Contended, NotFound
 from core.webhooks.endpoints.cipher import SecretCipher
 from core.webhooks.endpoints.model import DEFAULT, MAX_OLD_KEYS, Endpoint, Key, rotated
@@ -440,10 +440,3 @@ def test_the_first_default_stays(endpoints: Endpoints, dynamodb: Any) -> None:
     found = endpoints.get("ana", DEFAULT)
     assert (found.is_default, found.url) == (True, None)
     assert endpoints.secrets(found) == [first]
-
-
-def test_ids(endpoints: Endpoints) -> None:
-    """Each endpoint has a new, valid id."""
-    made = {created(endpoints).endpoint_id for _ in range(20)}
-    assert len(made) == 20
-    assert all(ids.is_id("wh", each) for each in made)

@@ -16,7 +16,7 @@ import tracemalloc
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any
@@ -31,7 +31,7 @@ from core.errors import DeliveryError, Refused
 from core.webhooks.transport import client
 from core.webhooks.transport import connection_pool as kept
 from core.webhooks.transport.client import KEPT_BYTES, Resolver, Response, post, system_resolver
-from core.webhooks.transport.connection_pool import AGE_SECONDS, IDLE_SECONDS, ConnectionPool
+from core.webhooks.transport.connection_pool import AGE_SECONDS, ConnectionPool
 from core.webhooks.transport.guard import Policy
 from core.webhooks.transport.signing import make_secret, sign, verify
 
@@ -111,7 +111,29 @@ def hang(connection: socket.socket) -> None:
         pass
 
 
-# What is sent
+def certified(authority: trustme.CA, *names: str, expired: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    now = datetime.now(UTC)
+    end = now - timedelta(days=1) if expired else now + timedelta(days=1)
+    authority.issue_cert(*names, not_before=now - timedelta(days=9), not_after=end).configure_cert(context)
+    return context
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The options of `send` and the context of the server."""
+
+    options: dict[str, Any]
+    context: ssl.SSLContext | None
+
+
+@pytest.fixture(params=["http", "https"])
+def wire(request: pytest.FixtureRequest, authority: trustme.CA, trusting: ssl.SSLContext) -> Wire:
+    context = certified(authority, "hooks.example.com") if request.param == "https" else None
+    return Wire({"scheme": request.param, "context": trusting}, context)
+
+
+# Requests
 
 
 def test_request_on_the_wire(serve: Serve) -> None:
@@ -199,14 +221,7 @@ def test_tcp_nodelay(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     assert send(serve.after_request(respond)).status == 200
 
 
-def test_each_attempt_has_its_own_connection(serve: Serve) -> None:
-    """Without a reuse key, no connection is kept."""
-    server = serve.answer(OK)
-    assert [send(server).status for _ in range(3)] == [200, 200, 200]
-    assert server.connections == 3
-
-
-# Answers
+# Responses
 
 
 @pytest.mark.parametrize("status", [200, 204, 304, 400, 410, 429, 500, 999])
@@ -394,7 +409,7 @@ def test_response_before_the_request_is_read(
     assert send(serve.raw(refuse)).status == 413
 
 
-# Answers that are none
+# Malformed responses
 
 
 @pytest.mark.parametrize(
@@ -515,56 +530,36 @@ def dripped_continues() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("respond", [hang, drip(dripped_status), drip(dripped_headers), drip(dripped_continues)])
-@pytest.mark.parametrize("tls", [False, True])
-def test_slow_head(
-    serve: Serve,
-    authority: trustme.CA,
-    trusting: ssl.SSLContext,
-    respond: Callable[[socket.socket], None],
-    tls: bool,
-) -> None:
+def test_slow_head(serve: Serve, wire: Wire, respond: Callable[[socket.socket], None]) -> None:
     """A server that sends its status line or headers slowly, or not at all, is a timeout."""
-    server = serve.after_request(respond, certified(authority, "hooks.example.com") if tls else None)
+    server = serve.after_request(respond, wire.context)
     with failing("timeout", within=DEADLINE + MARGIN):
-        send(server, scheme="https" if tls else "http", deadline=DEADLINE, context=trusting)
+        send(server, deadline=DEADLINE, **wire.options)
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 1000", b"X-Length: none", b"Transfer-Encoding: chunked"])
-@pytest.mark.parametrize("tls", [False, True])
-def test_slow_body(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, framing: bytes, tls: bool
-) -> None:
+def test_slow_body(serve: Serve, wire: Wire, framing: bytes) -> None:
     """A slow body ends at the deadline, and the status and the received part are returned."""
     piece = b"1\r\nx\r\n" if b"chunked" in framing else b"x"
     pieces = lambda: itertools.chain([b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % framing], itertools.repeat(piece, 500))  # noqa: E731
-    server = serve.after_request(drip(pieces), certified(authority, "hooks.example.com") if tls else None)
+    server = serve.after_request(drip(pieces), wire.context)
     begun = time.monotonic()
-    answer = send(server, scheme="https" if tls else "http", deadline=DEADLINE, context=trusting)
+    answer = send(server, deadline=DEADLINE, **wire.options)
     assert DEADLINE * 0.9 < time.monotonic() - begun < DEADLINE + MARGIN
     assert (answer.status, answer.truncated) == (200, True)
     assert 1 < len(answer.body) < 20
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_server_that_does_not_read(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, tls: bool
-) -> None:
+def test_server_that_does_not_read(serve: Serve, wire: Wire) -> None:
     """A server that accepts the connection and does not read is a timeout."""
     gone = threading.Event()
-    server = serve.raw(
-        lambda connection: gone.wait(5) and None, certified(authority, "hooks.example.com") if tls else None
-    )
+    server = serve.raw(lambda connection: gone.wait(5) and None, wire.context)
     with failing("timeout", within=DEADLINE + MARGIN):
-        send(
-            server, scheme="https" if tls else "http", body=bytes(20_000_000), deadline=DEADLINE, context=trusting
-        )
+        send(server, body=bytes(20_000_000), deadline=DEADLINE, **wire.options)
     gone.set()
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_server_that_reads_slowly(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, tls: bool
-) -> None:
+def test_server_that_reads_slowly(serve: Serve, wire: Wire) -> None:
     """A server that reads the request byte by byte does not extend the deadline."""
     gone = threading.Event()
 
@@ -572,11 +567,9 @@ def test_server_that_reads_slowly(
         while not gone.wait(0.04):
             connection.recv(20_000)
 
-    server = serve.raw(sip, certified(authority, "hooks.example.com") if tls else None)
+    server = serve.raw(sip, wire.context)
     with failing("timeout", within=DEADLINE + MARGIN):
-        send(
-            server, scheme="https" if tls else "http", body=bytes(20_000_000), deadline=DEADLINE, context=trusting
-        )
+        send(server, body=bytes(20_000_000), deadline=DEADLINE, **wire.options)
     gone.set()
 
 
@@ -887,14 +880,6 @@ def test_any_url(url: str) -> None:
 # TLS
 
 
-def certified(authority: trustme.CA, *names: str, expired: bool = False) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    now = datetime.now(UTC)
-    end = now - timedelta(days=1) if expired else now + timedelta(days=1)
-    authority.issue_cert(*names, not_before=now - timedelta(days=9), not_after=end).configure_cert(context)
-    return context
-
-
 def test_name_in_sni_host_and_certificate(serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext) -> None:
     """It connects to the address, and uses the URL's name in SNI and Host and to verify the certificate."""
     context, names = certified(authority, "hooks.example.com"), []
@@ -972,7 +957,7 @@ def test_nobody_listens() -> None:
         post(f"http://127.0.0.1:{port}/hook", body=b"", headers={}, policy=POLICY, deadline_seconds=5)
 
 
-# Kept connections
+# Pooled connections
 
 
 def answering(answer: bytes, *, hang_up: bool = False) -> Callable[[socket.socket, bytes], bool]:
@@ -1100,14 +1085,14 @@ def test_responses_that_keep_the_connection(serve: Serve, connections: Connectio
 @pytest.mark.parametrize(
     "answer",
     [
-        # either side says close, or the version means it
+        # closed by a header or by the version
         *(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), OK.replace(b"1.1", b"1.0")),
         OK.replace(b"\r\n\r\n", b"\r\nConnection: keep-alive\r\nConnection: x, Close\r\n\r\n"),
         OK.replace(b"1.1", b"1.0").replace(b"\r\n\r\n", b"\r\nConnection: keep-alive\r\n\r\n"),
         # more than was announced
         *(OK + b"x", OK + OK, CHUNKED + b"\r\n0\r\n\r\nx", b"HTTP/1.1 204 x\r\nContent-Length: 2\r\n\r\nok"),
         *(b"HTTP/1.1 304 x\r\n\r\nok", b"HTTP/1.1 101 x\r\n\r\n" + OK, b"HTTP/1.1 101 x\r\n\r\n"),
-        # where it ends is a matter of opinion
+        # its end is ambiguous
         *(
             OK.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n"),
             CHUNKED + b"Content-Length: 2\r\n\r\n0\r\n\r\n",
@@ -1121,7 +1106,7 @@ def test_responses_that_keep_the_connection(serve: Serve, connections: Connectio
         ),
         OK.replace(b"\r\nContent-Length: 2", b"\r\nContent-Length: 2\r\nbroken\r\nConnection: close"),
         CHUNKED.replace(b": chunked", b" : chunked") + b"Content-Length: 2\r\n\r\nok",
-        # not HTTP any more
+        # malformed chunks
         *(CHUNKED + b"\r\n2\r\nok\r\nzz\r\n", CHUNKED + b"\r\n-1\r\n"),
         # over a limit
         b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n" + b"x" * 70_000,
@@ -1162,10 +1147,7 @@ def test_responses_are_not_mixed_up(serve: Serve, prefix: bytes, rest: bytes) ->
         assert send(server, body=b"second", connections=connections).body == b"second"
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_unrequested_bytes(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
-) -> None:
+def test_unrequested_bytes(serve: Serve, wire: Wire, connections: ConnectionPool) -> None:
     """Bytes that a server sends on an idle connection are not taken for a response."""
 
     def respond(connection: socket.socket, request: bytes) -> None:
@@ -1175,8 +1157,8 @@ def test_unrequested_bytes(
         sent.set()
 
     sent = threading.Event()
-    server = serve.keeping(respond, certified(authority, "hooks.example.com") if tls else None)
-    options = {"scheme": "https" if tls else "http", "context": trusting, "connections": connections}
+    server = serve.keeping(respond, wire.context)
+    options = {"connections": connections, **wire.options}
     assert send(server, body=b"first", **options).body == b"first"
     sent.wait(5)
     time.sleep(0.05)
@@ -1184,15 +1166,11 @@ def test_unrequested_bytes(
     assert server.connections == 2
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_server_that_closes_idle_connections(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
-) -> None:
+def test_server_that_closes_idle_connections(serve: Serve, wire: Wire, connections: ConnectionPool) -> None:
     """A connection that was closed while idle is detected before anything is sent on it."""
-    context = certified(authority, "hooks.example.com") if tls else None
-    server = serve.keeping(answering(OK, hang_up=True), context)
+    server = serve.keeping(answering(OK, hang_up=True), wire.context)
     for _ in range(3):
-        send(server, scheme="https" if tls else "http", context=trusting, connections=connections)
+        send(server, connections=connections, **wire.options)
         time.sleep(0.05)
     assert (server.connections, len(server.requests)) == (3, 3)
 
@@ -1212,18 +1190,12 @@ def hanging_up(nth: int, ending: Callable[[socket.socket], None] = lambda connec
 
 
 @pytest.mark.parametrize("ending", [lambda connection: None, reset])
-@pytest.mark.parametrize("tls", [False, True])
 def test_dead_connection_is_replaced(
-    serve: Serve,
-    authority: trustme.CA,
-    trusting: ssl.SSLContext,
-    connections: ConnectionPool,
-    ending: Callable[[socket.socket], None],
-    tls: bool,
+    serve: Serve, wire: Wire, connections: ConnectionPool, ending: Callable[[socket.socket], None]
 ) -> None:
     """If a pooled connection ends before the response, the same request is sent on a new connection."""
-    server = serve.keeping(hanging_up(2, ending), certified(authority, "hooks.example.com") if tls else None)
-    options = {"scheme": "https" if tls else "http", "context": trusting, "connections": connections}
+    server = serve.keeping(hanging_up(2, ending), wire.context)
+    options = {"connections": connections, **wire.options}
     assert [send(server, body=body, **options).body for body in (b"first", b"second")] == [b"first", b"second"]
     assert server.connections == 2
     assert server.requests[1] == server.requests[2]
@@ -1262,18 +1234,12 @@ def test_incomplete_response_is_not_requested_again(serve: Serve, connections: C
 
 
 @pytest.mark.parametrize("respond", [hang, drip(dripped_status), drip(dripped_headers), drip(dripped_continues)])
-@pytest.mark.parametrize("tls", [False, True])
 def test_slow_head_on_a_pooled_connection(
-    serve: Serve,
-    authority: trustme.CA,
-    trusting: ssl.SSLContext,
-    connections: ConnectionPool,
-    respond: Callable[[socket.socket], None],
-    tls: bool,
+    serve: Serve, wire: Wire, connections: ConnectionPool, respond: Callable[[socket.socket], None]
 ) -> None:
     """The deadline applies to a pooled connection, which is then closed and not replaced."""
-    server = serve.keeping(hanging_up(2, respond), certified(authority, "hooks.example.com") if tls else None)
-    options = {"scheme": "https" if tls else "http", "context": trusting, "connections": connections}
+    server = serve.keeping(hanging_up(2, respond), wire.context)
+    options = {"connections": connections, **wire.options}
     send(server, **options)
     with failing("timeout", within=DEADLINE + MARGIN):
         send(server, deadline=DEADLINE, **options)
@@ -1345,23 +1311,6 @@ def test_header_injection_on_a_pooled_connection(
     assert (server.connections, len(server.requests)) == (1, 1)
 
 
-@pytest.mark.parametrize("clock", ["monotonic", "time"])
-def test_stale_connection(
-    serve: Serve, connections: ConnectionPool, monkeypatch: pytest.MonkeyPatch, clock: str
-) -> None:
-    """After 30 s by either clock, as when the function was frozen, a new connection is opened."""
-    server, now = serve.keeping(echo), [1000.0]
-    real = getattr(time, clock)
-    monkeypatch.setattr(kept.time, clock, lambda: real() + now[0])
-    send(server, connections=connections)
-    now[0] += IDLE_SECONDS - 1
-    send(server, connections=connections)
-    assert server.connections == 1
-    now[0] += IDLE_SECONDS + 1
-    send(server, connections=connections)
-    assert server.connections == 2
-
-
 def test_old_connection(serve: Serve, connections: ConnectionPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection in constant use is replaced after five minutes, so that its name is looked up again."""
     server, now = serve.keeping(echo), [0.0]
@@ -1387,22 +1336,18 @@ def test_tls_connection_is_reused(
         send(server, scheme="https", connections=connections)
 
 
-@pytest.mark.parametrize("tls", [False, True])
-def test_threads_never_share_a_connection(
-    serve: Serve, authority: trustme.CA, trusting: ssl.SSLContext, connections: ConnectionPool, tls: bool
-) -> None:
+def test_threads_never_share_a_connection(serve: Serve, wire: Wire, connections: ConnectionPool) -> None:
     """Of many threads with one key, each gets the response to its own request, over few connections."""
 
     def respond(connection: socket.socket, request: bytes) -> None:
         time.sleep(0.002)
         echo(connection, request)
 
-    server = serve.keeping(respond, certified(authority, "hooks.example.com") if tls else None)
+    server = serve.keeping(respond, wire.context)
     bodies = [b"%d" % n for n in range(200)]
 
     def attempt(body: bytes) -> bytes:
-        scheme = "https" if tls else "http"
-        return send(server, scheme=scheme, body=body, context=trusting, connections=connections).body
+        return send(server, body=body, connections=connections, **wire.options).body
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(attempt, bodies)) == bodies

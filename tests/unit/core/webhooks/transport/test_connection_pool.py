@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,15 +46,15 @@ def idle() -> ConnectionPool:
     return ConnectionPool()
 
 
-@pytest.fixture
-def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Advance the monotonic clock; the wall clock stops."""
-    now = [5.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(module.time, "time", lambda: 1.8e9)
+@pytest.fixture(params=["monotonic", "time"])
+def advance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Advance one of the two clocks; the other one stands still, as while Lambda freezes a function."""
+    now = {"monotonic": 5.0, "time": 1.8e9}
+    for clock in now:
+        monkeypatch.setattr(module.time, clock, functools.partial(now.__getitem__, clock))
 
     def advance(seconds: float) -> None:
-        now[0] += seconds
+        now[request.param] += seconds
 
     return advance
 
