@@ -56,7 +56,8 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
     max_leaves=8,
 )
-facts = st.dictionaries(any_text | st.sampled_from(["chunks", "error", "document_id", "subject", "id"]), values)
+names = any_text.filter(lambda name: name not in ("job_id", "endpoint_id"))  # which are always texts
+facts = st.dictionaries(names | st.sampled_from(["chunks", "error", "document_id", "subject", "id"]), values)
 errors = st.fixed_dictionaries({}, optional={"code": any_text | values, "message": any_text | values})
 known = st.fixed_dictionaries(
     {}, optional={"document_id": any_text, "chunks": st.integers(0) | values, "error": errors}
