@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from core.jobs.kind import Services
     from core.jobs.publisher import EventPublisher
     from core.jobs.store import JobStore
+    from core.limits.daily import DailyQuotas
+    from core.limits.holds import Holds
     from core.live.sockets import Sockets
     from core.live.subscriptions import Subscriptions
     from core.webhooks.deliveries.after_attempt import AfterAttempt
@@ -66,6 +68,12 @@ class Settings(Environment):
     max_inline_bytes = number()
     max_upload_bytes = number()
     max_webhooks = number()
+    max_open_jobs = number()
+    max_running_jobs = number()
+    max_uploads_per_day = number()
+    max_tickets_per_day = number()
+    max_holds_per_job = number()
+    max_holds_per_owner = number()
     cors_origins = text()
     webhook_allow_http = flag()
     allow_private_cidrs = texts()
@@ -164,6 +172,20 @@ class Dependencies(Parts):
         from core.auth import KeyStore
 
         return KeyStore(self.dynamodb, self.settings.keys_table)
+
+    @part
+    def daily_quotas(self) -> DailyQuotas:
+        from core.limits.daily import DailyQuotas
+
+        return DailyQuotas(self.dynamodb, self.settings.jobs_table)
+
+    @part
+    def holds(self) -> Holds:
+        from core.limits.holds import Holds
+
+        config = self.settings
+        per_subject, per_owner = config.max_holds_per_job, config.max_holds_per_owner
+        return Holds(self.dynamodb, config.jobs_table, per_subject=per_subject, per_owner=per_owner)
 
     @part
     def subscriptions(self) -> Subscriptions:

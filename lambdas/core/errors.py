@@ -8,6 +8,7 @@
     │   ├── NotFound                 404
     │   ├── NotAcceptable            406
     │   ├── Conflict                 409
+    │   ├── QuotaExceeded            429
     │   └── LoopDetected             508
     ├── JobFailure                   fails the job; its owner sees `code` and the message
     │   ├── InvalidDocument
@@ -61,9 +62,9 @@ class RequestError(RecadoError):
     code = "bad_request"
     status: ClassVar[int] = 400
 
-    def __init__(self, message: str, *, field: str | None = None) -> None:
+    def __init__(self, message: str, *, field: str | None = None, job_id: str | None = None) -> None:
         super().__init__(message)
-        self.field = field
+        self.field, self.job_id = field, job_id
 
 
 class InvalidRequest(RequestError):
@@ -87,7 +88,19 @@ class NotAcceptable(RequestError):
 
 
 class Conflict(RequestError):
+    """`job_id`: the job that the request conflicts with, if any."""
+
     code, status = "conflict", 409
+
+
+class QuotaExceeded(RequestError):
+    """The owner has as many as allowed. `retry_after`: seconds until the request may succeed."""
+
+    code, status = "quota_exceeded", 429
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class LoopDetected(RequestError):

@@ -17,7 +17,7 @@ from aws_lambda_powertools.event_handler.openapi.exceptions import (
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEvent
 from pydantic import BaseModel
 
-from core.errors import Forbidden, LoopDetected, RequestError, Retryable
+from core.errors import Forbidden, LoopDetected, QuotaExceeded, RequestError, Retryable
 from core.events import DELIVERY_HEADER
 from core.log import logger
 
@@ -134,10 +134,17 @@ class Problem(BaseModel):
     status: int
     detail: str
     field: str | None = None
+    job_id: str | None = None
 
 
 def problem(
-    status: int, kind: str, detail: str, *, field: str | None = None, headers: Mapping[str, str] | None = None
+    status: int,
+    kind: str,
+    detail: str,
+    *,
+    field: str | None = None,
+    job_id: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Response[str]:
     """A response with a problem document. `type` is stable, `detail` says what to do."""
     body = {
@@ -149,7 +156,7 @@ def problem(
     return Response(
         status_code=status,
         content_type=PROBLEM_JSON,
-        body=json.dumps(body | ({"field": field} if field else {})),
+        body=json.dumps(body | ({"field": field} if field else {}) | ({"job_id": job_id} if job_id else {})),
         headers=dict(headers or {}),
     )
 
@@ -175,7 +182,10 @@ def _cors(origins: str) -> CORSConfig | None:
 
 
 def _request_error(error: RequestError) -> Response[str]:
-    return problem(error.status, error.code, str(error), field=error.field)
+    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QuotaExceeded) else {}
+    return problem(
+        error.status, error.code, str(error), field=error.field, job_id=error.job_id, headers=headers
+    )
 
 
 def _read_json(text: str) -> Any:

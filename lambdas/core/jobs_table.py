@@ -11,7 +11,12 @@
     durations of a kind of job    OWNER#{owner}           DURATIONS#{kind}
     webhook endpoint              OWNER#{owner}           ENDPOINT#{endpoint_id}
     event of an owner             OWNER#{owner}           EVENT#{event_id}
+    only open job of its subject  OWNER#{owner}           EXCLUSIVE#{kind}#{sha256}
     follower of a kind            OWNER#{owner}           FOLLOW#{kind}#{connection_id}
+    request that is held open     OWNER#{owner}           HOLD#{job_id or endpoint_id}#{hold_id}
+    open job                      OWNER#{owner}           OPEN#{job_id}
+    job on a state machine        OWNER#{owner}           RUNNING#{job_id}
+    use of a daily quota          OWNER#{owner}           USED#{date}#{quota}
     idempotency key               IDEM#{owner}#{sha256}   IDEM
     WebSocket connection          LIVE#{connection_id}    CONNECTION
     WebSocket ticket              TICKET#{sha256}         TICKET
@@ -28,6 +33,8 @@
 - A sequence has leading zeros, and job ids and event ids are ULIDs, so events and jobs sort by time.
 - Both indexes are sparse. gsi1 lists an owner's jobs, and the items to delete with a connection. gsi2 lists open
   jobs and connections: a job that ends loses its gsi2 key.
+- OPEN, RUNNING and HOLD items are counted by a query. There is no counter that many writers update, and none that
+  stays too high: OPEN and RUNNING are deleted in the transaction that ends the job, and a HOLD item expires.
 - Clients choose idempotency keys and receive tickets, so only the SHA-256 of either is stored.
 - `expires_at` (epoch seconds) is the TTL attribute. DynamoDB deletes an expired item up to some days later, so
   stores ignore expired items:
@@ -46,6 +53,7 @@ ACTIVE_SHARDS = 8
 """An index partition takes 1,000 writes a second, so open jobs are spread over several."""
 EVENT_PREFIX, END_OF_EVENTS = "EVENT#", "EVENT#~"
 DOCUMENT_PREFIX, ENDPOINT_PREFIX = "DOC#", "ENDPOINT#"
+OPEN_PREFIX, RUNNING_PREFIX, HOLD_PREFIX = "OPEN#", "RUNNING#", "HOLD#"
 META = "META"
 SUBSCRIBERS = "LIVE"
 """The sk of the offset, and the prefix of subscriptions: one query reads both."""
@@ -121,6 +129,27 @@ def endpoint_key(owner: str, endpoint_id: str) -> Key:
 
 def owner_event_key(owner: str, event_id: str) -> Key:
     return {"pk": owner_pk(owner), "sk": f"{EVENT_PREFIX}{event_id}"}
+
+
+def open_job_key(owner: str, job_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{OPEN_PREFIX}{job_id}"}
+
+
+def running_job_key(owner: str, job_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{RUNNING_PREFIX}{job_id}"}
+
+
+def exclusive_key(owner: str, kind: str, subject: str) -> Key:
+    """A subject may be as long as a sort key, so only its SHA-256 is part of the key."""
+    return {"pk": owner_pk(owner), "sk": f"EXCLUSIVE#{kind}#{_sha256(subject)}"}
+
+
+def hold_key(owner: str, subject: str, hold_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{HOLD_PREFIX}{subject}#{hold_id}"}
+
+
+def daily_use_key(owner: str, date: str, quota: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"USED#{date}#{quota}"}
 
 
 def idempotency_key(owner: str, key: str) -> Key:

@@ -12,7 +12,7 @@ _plain = TypeDeserializer().deserialize
 
 
 class UnexpiredItems:
-    """Strongly consistent reads of a table without the items whose `expires_at` (epoch seconds) has passed.
+    """Reads of a table without the items whose `expires_at` (epoch seconds) has passed; strongly consistent.
 
     DynamoDB deletes expired items up to some days later. `client` is a resource's client.
     """
@@ -35,6 +35,23 @@ class UnexpiredItems:
             PaginationConfig={"MaxItems": limit},
         )
         return [item for page in pages for item in page["Items"] if self.is_unexpired(item)]
+
+    def count(self, pk: str, prefix: str, *, limit: int) -> int:
+        """How many items of one partition have a sk with this prefix, at most `limit`. Eventually consistent."""
+        pages = self._client.get_paginator("query").paginate(
+            TableName=self._table,
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :sk)",
+            FilterExpression="expires_at > :now",
+            ExpressionAttributeValues={":pk": pk, ":sk": prefix, ":now": int(self._clock())},
+            Select="COUNT",
+            PaginationConfig={"PageSize": limit},
+        )
+        found = 0
+        for page in pages:
+            found += page["Count"]
+            if found >= limit:
+                break
+        return min(found, limit)
 
     def is_unexpired(self, item: Mapping[str, Any]) -> bool:
         return not is_expired(item, self._clock())

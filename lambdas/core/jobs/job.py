@@ -14,6 +14,7 @@ class Job:
     """Times are RFC 3339 UTC, except for `expires_at` (epoch seconds).
 
     - `subject`: the field of the input that events and views show, such as `{"document_id": …}`; may be empty.
+    - `exclusive`: the subject, if no other open job of the kind may be about the same one.
     - `lease`: the execution or the invocation that holds the job.
     - `lease_until`, `not_before`: on a queue worker, when the invocation ends, and the earliest next attempt.
     - `link_key`: signs the tokens of the job's links.
@@ -29,6 +30,7 @@ class Job:
     deadline: str
     expires_at: int
     subject: Mapping[str, str] = field(default_factory=dict)
+    exclusive: str | None = None
     status: str = "queued"
     stage: str = "queued"
     attempts: int = 0

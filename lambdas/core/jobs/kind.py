@@ -120,6 +120,7 @@ class Kind:
     - `example`: a valid input. OpenAPI shows it, and the tests of all kinds submit it.
     - `result`: the model of a completed job's result, and of the last event.
     - `subject`: the field of the stored input that events and jobs show: a name or an id, never free text.
+    - `exclusive`: whether only one open job of an owner may have the same subject. Another one is refused.
     - `stages`: in order, without `queued`, and without `notify`, the last stage of every state machine.
     - `events`: verb -> the fields of that event. The first event is logged at submission, and its fields are taken
       from the stored input. The last is logged when the job completes, and has the fields of the result.
@@ -150,6 +151,7 @@ class Kind:
     runs_on: Literal["machine", "worker"]
     example: Mapping[str, Any] = field(default_factory=dict)
     subject: str | None = None
+    exclusive: bool = False
     deadline: timedelta | None = None
     max_attempts: int = 3
     submittable: bool = True
@@ -216,6 +218,10 @@ class Kind:
         value = stored.get(self.subject) if self.subject else None
         return {} if value is None else {str(self.subject): str(value)}
 
+    def exclusive_subject_of(self, stored: Mapping[str, Any]) -> str | None:
+        """What no other open job of the owner and kind may be about; None if that is allowed."""
+        return next(iter(self.subject_of(stored).values()), None) if self.exclusive else None
+
     def submitted_fields(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the first event. They never contain the keys of files."""
         return {name: stored[name] for name in self.events[self.submitted_verb].model_fields if name in stored}
@@ -231,6 +237,8 @@ class Kind:
             yield f"events: the last one, {self.completed_verb}, must have the model {self.result.__name__}"
         if self.subject in RESERVED_SUBJECTS:
             yield f"subject: {self.subject} is a field of every event or job; choose another name"
+        if self.exclusive and self.subject is None:
+            yield "exclusive: declare the subject that only one open job may have"
         if not self.stages or {QUEUED, NOTIFY} & set(self.stages) or len(set(self.stages)) < len(self.stages):
             yield f"stages: declare at least one, each once, and not {QUEUED} or {NOTIFY}"
         for stage in self.stages:

@@ -21,6 +21,10 @@ from core.jobs.job import Job
 from core.jobs.kind import QUEUED, Kind
 
 BACKOFF = "backoff"
+PLACE = "running_jobs"
+"""A job waits for a place among the owner's jobs that run on state machines."""
+OVERDUE = "The job took too long. Retry it."
+NEVER_STARTED = "The job waited too long for your other jobs to end. Submit fewer jobs at once, and retry it."
 EXHAUSTED = {"code": "attempts_exhausted", "message": "The worker was lost in every attempt. Retry the job."}
 LOST = {"code": "worker_lost", "message": "The worker was lost. The job is tried again."}
 
@@ -56,12 +60,19 @@ def begin(kind: Kind, *, stage: str, lease: str) -> Change:
         if stage == job.stage:
             again = replace(job, attempts=job.attempts + 1)
             return Transition(again, "retried", {"attempts": again.attempts})
-        started = replace(job, stage=stage, attempts=1, lease=lease, status="running")
+        started = replace(job, stage=stage, attempts=1, lease=lease, status="running", **_NOT_WAITING)
         if job.status == QUEUED:
             return Transition(replace(started, started_at=now), "started")
         return Transition(started)
 
     return change
+
+
+def wait_for_place(job: Job, now: str) -> Transition | None:
+    """Write once that a queued job waits because too many jobs of its owner run."""
+    if job.status != QUEUED or job.waiting_for == PLACE:
+        return None
+    return Transition(replace(job, waiting_for=PLACE, waiting_since=now))
 
 
 def step(*, verb: str, lease: str, next_stage: str | None = None, **facts: Any) -> Change:
@@ -209,6 +220,12 @@ def fail(*, code: str, message: str, stage: str | None = None, lease: str | None
         return _failed(job, now, {"code": code, "message": message, "stage": stage or job.stage})
 
     return change
+
+
+def expire(job: Job, now: str) -> Transition | None:
+    """Fail an open job whose deadline has passed. A job that has ended does not change."""
+    message = NEVER_STARTED if job.waiting_for == PLACE else OVERDUE
+    return fail(code="deadline_exceeded", message=message)(job, now)
 
 
 def cancel(job: Job, now: str) -> Transition | None:

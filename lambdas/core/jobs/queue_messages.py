@@ -20,6 +20,11 @@ class IndexingMessage:
         fields = json.loads(body)
         return cls(fields["event"], fields)
 
+    @staticmethod
+    def to_start(event: str, job_id: str) -> str:
+        """The body of a message that has the job started later. `event`: the kind's first."""
+        return json.dumps({"event": event, "job_id": job_id})
+
     @property
     def kind_name(self) -> str:
         return self.event.partition(".")[0]

@@ -18,23 +18,21 @@ from botocore.exceptions import ClientError
 from core import events, ids, jobs_table
 from core.aws import errors as aws_errors
 from core.aws.dynamodb import Item, UnexpiredItems
-from core.errors import ConditionFailed, Contended, InvalidRequest, NotFound
+from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, JobClosed, NotFound
 from core.jobs.durations import Durations
 from core.jobs.event_log import JobLog
 from core.jobs.idempotency import Idempotency
 from core.jobs.job import Job
-from core.jobs.kind import Kind
+from core.jobs.kind import QUEUED, Kind
 from core.jobs.listing import JobListing
 from core.jobs.machine import Change
+from core.jobs.open_jobs import OpenJobs, Operation
 from core.jobs.progress import ProgressStore, counts
 from core.jobs.rows import event_item, job_item, read_job
 
 MAX_CONTENTIONS = 10
 MISSING = "There is no such job. Check the id; jobs are kept for a limited time."
 WRITE_FAILED = "the condition of a write in the job's transaction failed"
-
-Operation = dict[str, Any]
-"""One of `TransactItems` of a DynamoDB transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def valid_job_id(text: str) -> str:
 
 
 class JobStore:
-    """Jobs, and beside them their `log`, `progress` and `durations`; `listing` finds them.
+    """Jobs, and beside them their `log`, `progress`, `durations` and `open_jobs`; `listing` finds them.
 
     `client` is a resource's client (`boto3.resource("dynamodb").meta.client`), which takes plain Python values.
     """
@@ -81,6 +79,7 @@ class JobStore:
         self.listing = JobListing(client, table, self._items, clock)
         self.progress = ProgressStore(client, table, self._items, clock, self.apply)
         self.durations = Durations(client, table)
+        self.open_jobs = OpenJobs(table, self._items, clock)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,6 +96,23 @@ class JobStore:
         webhook = by_sk.get(jobs_table.webhook_key(job_id)["sk"])
         return Snapshot(job, counts(progress) if progress else None, webhook)
 
+    def job_of_key(self, owner: str, idempotency: Idempotency | None) -> Job | None:
+        """The job that was submitted with this key before, if any.
+
+        Raises InvalidRequest if the key was used with another request.
+        """
+        if idempotency is None:
+            return None
+        item = self._items.get(jobs_table.idempotency_key(owner, idempotency.key))
+        if item is None:
+            return None
+        if item["fingerprint"] != idempotency.fingerprint:
+            raise InvalidRequest(
+                "This Idempotency-Key was used for another request. Use a new key, or send the same body.",
+                field="Idempotency-Key",
+            )
+        return self.get(item["job_id"])
+
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────
 
     def submit(
@@ -104,26 +120,30 @@ class JobStore:
     ) -> Submission:
         """Write a new job, its first event, the idempotency key and `writes` in one transaction.
 
-        Raises InvalidRequest if the key was used with another request, ConditionFailed if the condition of one of
-        `writes` failed, and Contended after MAX_CONTENTIONS attempts.
+        Raises InvalidRequest if the key was used with another request, Conflict if another open job of an
+        exclusive kind has the same subject, ConditionFailed if the condition of one of `writes` failed, and
+        Contended after MAX_CONTENTIONS attempts.
         """
         verb, subject = kind.submitted_verb, kind.subject_of(job.input)
-        job = replace(job, subject=subject, sequence=1, steps=(verb,))
+        exclusive = kind.exclusive_subject_of(job.input)
+        job = replace(job, subject=subject, exclusive=exclusive, sequence=1, steps=(verb,))
         event = event_item(job, verb, kind.submitted_fields(job.input), job.created_at)
-        operations = [self._put_new(job_item(job)), self._put_new(event), *writes]
+        operations = [self._put_new(job_item(job)), self._put_new(event), *writes, self.open_jobs.put_open(job)]
         if idempotency:
             operations.append(self._put_idempotency(job, idempotency))
+        operations += self.open_jobs.put_exclusive(job)
         for _ in range(MAX_CONTENTIONS):
             codes = self._transact(operations)
             if codes is None:
                 return Submission(job, replayed=False)
             if codes[0] == "ConditionalCheckFailed":  # an earlier attempt succeeded, and its response was lost
                 return Submission(self.get(job.job_id), replayed=False)
-            earlier = self._job_of_key(job.owner, idempotency) if idempotency else None
+            earlier = self.job_of_key(job.owner, idempotency)
             if earlier:
                 return Submission(earlier, replayed=earlier.job_id != job.job_id)
             if "ConditionalCheckFailed" in codes[2 : 2 + len(writes)]:
                 raise ConditionFailed(WRITE_FAILED)
+            self._check_exclusive(job)
             self._pause()
         raise Contended("The job could not be written because other requests write the same items. Try again.")
 
@@ -148,11 +168,32 @@ class JobStore:
             operations = [self._put_changed(changed, was=job)]
             if transition.verb:
                 operations.append(self._put_new(event_item(changed, transition.verb, transition.fields, now)))
+            if changed.is_final:
+                operations += self.open_jobs.delete(changed)
             codes = self._transact([*operations, *writes])
             if codes is None:
                 return changed
             if codes[: len(operations)] == ["None"] * len(operations) and "ConditionalCheckFailed" in codes:
                 raise ConditionFailed(WRITE_FAILED)
+            self._pause()
+        raise Contended("the job is being changed by too many writers at once")
+
+    def admit(self, job: Job, *, limit: int) -> bool:
+        """Give a queued job one of its owner's `limit` places on state machines; True if it has one already.
+
+        Two callers at once may give one place too many. Raises JobClosed if the job is not queued any more, and
+        Contended after MAX_CONTENTIONS attempts.
+        """
+        operations = [self._check_queued(job), self.open_jobs.put_running(job)]
+        for _ in range(MAX_CONTENTIONS):
+            running = self.open_jobs.running(job.owner)
+            if job.job_id in running or len(running) >= limit:
+                return job.job_id in running
+            codes = self._transact(operations)
+            if codes is None:
+                return True
+            if codes[0] == "ConditionalCheckFailed":
+                raise JobClosed("the job has started or ended")
             self._pause()
         raise Contended("the job is being changed by too many writers at once")
 
@@ -197,6 +238,27 @@ class JobStore:
             }
         }
 
+    def _check_queued(self, job: Job) -> Operation:
+        return {
+            "ConditionCheck": {
+                "TableName": self._table,
+                "Key": jobs_table.job_key(job.job_id),
+                "ConditionExpression": "#status = :queued",
+                "ExpressionAttributeNames": {"#status": "status"},
+                "ExpressionAttributeValues": {":queued": QUEUED},
+            }
+        }
+
+    def _check_exclusive(self, job: Job) -> None:
+        """Raise Conflict if another open job has the subject."""
+        other = job.exclusive and self.open_jobs.exclusive_job(job.owner, job.kind, job.exclusive)
+        if other:
+            raise Conflict(
+                f"Another {job.kind} of {next(iter(job.subject))} {job.exclusive} is open: {other}. "
+                "Wait until it has ended, or cancel it.",
+                job_id=other,
+            )
+
     def _put_changed(self, job: Job, *, was: Job) -> Operation:
         """The version covers all attributes: none of them changes without it."""
         return {
@@ -225,18 +287,6 @@ class JobStore:
                 "ExpressionAttributeValues": {":now": now},
             }
         }
-
-    def _job_of_key(self, owner: str, idempotency: Idempotency) -> Job | None:
-        """The job that was submitted with this key before, if any."""
-        item = self._items.get(jobs_table.idempotency_key(owner, idempotency.key))
-        if item is None:
-            return None
-        if item["fingerprint"] != idempotency.fingerprint:
-            raise InvalidRequest(
-                "This Idempotency-Key was used for another request. Use a new key, or send the same body.",
-                field="Idempotency-Key",
-            )
-        return self.get(item["job_id"])
 
 
 def _visible(item: Item | None, owner: str | None) -> Job:

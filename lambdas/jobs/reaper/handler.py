@@ -12,6 +12,7 @@ from core.aws.batch import drain, log_and_continue
 from core.dependencies import dependencies
 from core.errors import NotFound, Unavailable
 from core.jobs import fail
+from core.jobs.machine import expire
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, read_embedding_message
 from core.log import logger
 from kinds.registry import KINDS
@@ -36,7 +37,7 @@ def end_overdue_jobs() -> None:
     for job_id in jobs.listing.overdue():
         with log_and_continue(job_id=job_id):
             try:
-                jobs.apply(job_id, fail(code="deadline_exceeded", message="The job took too long. Retry it."))
+                jobs.apply(job_id, expire)
             except NotFound:
                 logger.warning("job expired while it was open", job_id=job_id)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +13,15 @@ from botocore.exceptions import ClientError
 from core.aws import errors as aws_errors
 from core.aws.batch import BatchResponse, Record, process
 from core.dependencies import dependencies
-from core.errors import NotFound
+from core.errors import JobClosed, NotFound
 from core.jobs import Job, Kind, fail
 from core.jobs.finish import clean_up
+from core.jobs.machine import wait_for_place
 from core.jobs.queue_messages import IndexingMessage
 from core.log import logger
 from kinds.registry import KINDS
 
+MIN_START_DELAY_SECONDS, MAX_START_DELAY_SECONDS = 10, 120
 MIN_EXECUTION_SECONDS = 60
 """The timeout of an execution, even if the job's deadline is nearer: the reaper ends overdue jobs."""
 
@@ -52,7 +56,15 @@ def _handle_event(kind: Kind, name: str, job_id: str) -> None:
 
 
 def start(kind: Kind, job: Job) -> None:
+    """Start the job's execution, if its owner has a place for one more."""
     if job.status != "queued":
+        return
+    try:
+        if not dependencies.jobs.admit(job, limit=dependencies.settings.max_running_jobs):
+            _start_later(kind, job)
+            return
+    except JobClosed as error:
+        logger.info("job not started", job_id=job.job_id, reason=str(error))
         return
     common = {"job_id": job.job_id, "owner": job.owner, "timeout_seconds": _seconds_left(job)}
     try:
@@ -65,6 +77,32 @@ def start(kind: Kind, job: Job) -> None:
         if aws_errors.code(error) != "ExecutionAlreadyExists":
             raise
         _check_existing_execution(job)
+
+
+def _start_later(kind: Kind, job: Job) -> None:
+    """Have the job started when other jobs of its owner have ended.
+
+    A new message is sent: one that is received five times goes to the dead-letter queue. No more is sent after the
+    job's deadline, when the reaper ends the job.
+    """
+    dependencies.jobs.apply(job.job_id, wait_for_place)
+    now = time.time()
+    if now < datetime.fromisoformat(job.deadline).timestamp():
+        dependencies.sqs.send_message(
+            QueueUrl=dependencies.settings.indexing_queue_url,
+            MessageBody=IndexingMessage.to_start(kind.submitted_event, job.job_id),
+            MessageGroupId=job.owner,
+            DelaySeconds=start_delay(now - datetime.fromisoformat(job.created_at).timestamp()),
+        )
+
+
+def start_delay(age: float) -> int:
+    """Seconds until a job of this age in seconds asks for a place again.
+
+    Up to a tenth of its age, with jitter: many waiting jobs ask seldom, and a place is still taken soon.
+    """
+    longest = min(MAX_START_DELAY_SECONDS, max(MIN_START_DELAY_SECONDS, age / 10))
+    return round(random.uniform(longest / 2, longest))  # noqa: S311 spreads the messages
 
 
 def _check_existing_execution(job: Job) -> None:

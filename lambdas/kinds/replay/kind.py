@@ -43,6 +43,7 @@ REPLAY = Kind(
     input=ReplayInput,
     result=ReplayResult,
     subject="webhook_id",
+    exclusive=True,
     stages=("send",),
     events={"requested": ReplayRequested, "completed": ReplayResult},
     runs_on="worker",

@@ -31,7 +31,10 @@ def create(request: WebhookRequest, *, owner: str) -> tuple[Endpoint, str | None
     check_webhook(request.url, field="url")
     limit = dependencies.settings.max_webhooks
     if sum(not endpoint.is_default for endpoint in dependencies.endpoints.of(owner)) >= limit:
-        raise Conflict(f"You have {limit} endpoints, which is the limit. Delete one first.")
+        raise Conflict(
+            f"You have {limit} endpoints, which is the limit. Each counts until it is deleted, except `default`. "
+            "Delete one first."
+        )
     facts = request.model_dump(exclude={"headers", "secret"}) | {"events": checked_patterns(request.events)}
     endpoint, secret = dependencies.endpoints_with_secrets.draft(
         owner, secret=request.secret, headers=request.headers, **facts

@@ -29,6 +29,9 @@ class LiveTicket(BaseModel):
 )
 def create() -> Response[LiveTicket]:
     """It is valid once, for a minute and for reading only, so a web page may have it."""
-    ticket, expires_at = dependencies.subscriptions.issue_ticket(caller(router, "jobs:read"))
+    owner = caller(router, "jobs:read")
+    limit = dependencies.settings.max_tickets_per_day
+    dependencies.daily_quotas.use(owner, "tickets", limit=limit, what="tickets")
+    ticket, expires_at = dependencies.subscriptions.issue_ticket(owner)
     url = f"{dependencies.settings.live_url}?ticket={ticket}"
     return json_response({"ticket": ticket, "url": url, "expires_at": events.timestamp(expires_at)}, status=201)

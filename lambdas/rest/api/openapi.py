@@ -25,12 +25,13 @@ from rest.long_poll import webhook_ping
 TITLE, VERSION = "Recado", "1.0.0"
 EVENT = JobEventView.__name__
 FOLLOWING = "/follow/"  # routes below it need no key, but a token in the path
+PROBLEMS = {"422": "Invalid request", "429": "Too many requests, or a quota is used up; see `Retry-After`"}
 KEY_PROBLEMS = {
     "401": "The key is missing or invalid",
     "403": "The key does not have the scope",
-    "422": "Invalid request",
+    **PROBLEMS,
 }
-LINK_PROBLEMS = {"403": "The link is invalid or has expired", "422": "Invalid request"}
+LINK_PROBLEMS = {"403": "The link is invalid or has expired", **PROBLEMS}
 DESCRIPTION = "Runs slow AI work as jobs, and notifies you when they are done."
 
 

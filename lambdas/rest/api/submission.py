@@ -9,7 +9,15 @@ from typing import Any
 
 from core import events, ids
 from core.dependencies import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, dependencies
-from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
+from core.errors import (
+    ConditionFailed,
+    Conflict,
+    Contended,
+    InvalidRequest,
+    PayloadTooLarge,
+    QuotaExceeded,
+    Refused,
+)
 from core.jobs import Idempotency, Inputs, Job, Kind, Submission, fingerprint, links
 from core.jobs.models import JobRequest
 from core.webhooks.transport.guard import check_url
@@ -20,6 +28,8 @@ MAX_KEY_CHARACTERS = 255
 MASK = "whsec_…"
 MAX_INPUT_BYTES = 32 * 1024
 MAX_TRIES = 3
+FULL_RETRY_SECONDS = 15
+"""When to try again if there are too many open jobs: one may have ended by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,9 @@ def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str 
     """Write the job. `body` is the JSON of the request, whose fingerprint is stored with the idempotency key."""
     if request.webhook_url:
         check_webhook(request.webhook_url, field="webhook_url")
+    idempotency = _idempotency(idempotency_key, body)
+    if earlier := _check_open_jobs(owner, idempotency):
+        return earlier
     config, job_id = dependencies.settings, ids.new("job")
     inputs = Inputs(
         owner=owner,
@@ -51,7 +64,25 @@ def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str 
         webhook_url=request.webhook_url,
         webhook_events=tuple(request.webhook_events or ()),
     )
-    return write(kind, job, idempotency=_idempotency(idempotency_key, body))
+    return _write(kind, job, idempotency)
+
+
+def _check_open_jobs(owner: str, idempotency: Idempotency | None) -> Accepted | None:
+    """Raise QuotaExceeded if the owner has too many open jobs.
+
+    Then a repetition of an accepted request is answered with its job, as ever. Nothing is stored before this, and
+    requests at the same moment do not count each other: a few more jobs do no harm.
+    """
+    limit = dependencies.settings.max_open_jobs
+    if dependencies.jobs.open_jobs.count(owner, limit=limit) < limit:
+        return None
+    if earlier := dependencies.jobs.job_of_key(owner, idempotency):
+        return _accepted(Submission(earlier, replayed=True), None)
+    raise QuotaExceeded(
+        f"You have {limit} open jobs, which is the limit. A job of any kind counts until it has completed, failed or "
+        "been canceled. Wait until some have ended, or cancel some.",
+        retry_after=FULL_RETRY_SECONDS,
+    )
 
 
 def _check_size(stored: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -85,7 +116,7 @@ def submit_replay(
     The default of `until` is the time of the submission, so that the job does not replay its own events. The
     fingerprint is that of the request, without this default, so that a repeated request has the same one.
     """
-    asked = {
+    asked: dict[str, Any] = {
         "webhook_id": endpoint_id,
         "mode": mode,
         "since": since,
@@ -93,9 +124,11 @@ def submit_replay(
         "statuses": list(statuses),
         "events": list(events),
     }
+    idempotency = _idempotency(idempotency_key, asked)
+    if earlier := _check_open_jobs(owner, idempotency):
+        return earlier
     job = _draft(REPLAY, ids.new("job"), owner=owner, input=asked)
-    job = replace(job, input=asked | {"until": until or job.created_at})
-    return write(REPLAY, job, idempotency=_idempotency(idempotency_key, asked))
+    return _write(REPLAY, replace(job, input=asked | {"until": until or job.created_at}), idempotency)
 
 
 def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
@@ -105,6 +138,9 @@ def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
     kind = KINDS.get(job.kind)
     if kind is None:
         raise Conflict(f"Jobs of the kind {job.kind} are no longer supported.")
+    idempotency = _idempotency(idempotency_key, {"retry_of": job.job_id})
+    if earlier := _check_open_jobs(job.owner, idempotency):
+        return earlier
     again = _draft(
         kind,
         ids.new("job"),
@@ -115,10 +151,10 @@ def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
         webhook_events=job.webhook_events,
         retry_of=job.job_id,
     )
-    return write(kind, again, idempotency=_idempotency(idempotency_key, {"retry_of": job.job_id}))
+    return _write(kind, again, idempotency)
 
 
-def write(kind: Kind, job: Job, *, idempotency: Idempotency | None) -> Accepted:
+def _write(kind: Kind, job: Job, idempotency: Idempotency | None) -> Accepted:
     """In one transaction: the job, its first event, its idempotency key, and the owner's first webhook secret."""
     for _ in range(MAX_TRIES):
         secret, operations = _first_secret(job)
@@ -130,9 +166,13 @@ def write(kind: Kind, job: Job, *, idempotency: Idempotency | None) -> Accepted:
             if idempotency is None:
                 raise
             raise Conflict("Another request with this Idempotency-Key is in progress. Try again.") from None
-        shown = secret if secret and not submission.replayed else MASK
-        return Accepted(submission, shown if submission.job.webhook_url else None)
+        return _accepted(submission, secret)
     raise Conflict("Another request is creating your webhook secret. Try again.")
+
+
+def _accepted(submission: Submission, secret: str | None) -> Accepted:
+    shown = secret if secret and not submission.replayed else MASK
+    return Accepted(submission, shown if submission.job.webhook_url else None)
 
 
 def _first_secret(job: Job) -> tuple[str | None, Sequence[dict[str, Any]]]:

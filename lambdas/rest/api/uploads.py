@@ -39,10 +39,11 @@ UploadId = Annotated[str, Path(description="The `upload_id` that POST /uploads r
 )
 def create(request: UploadRequest) -> Response[Upload | MultipartUpload]:
     owner = caller(router, "jobs:write")
-    limit = dependencies.settings.max_upload_bytes
-    if request.size > limit:
-        message = f"The file has {request.size} bytes; the limit is {limit}. Split it."
+    config = dependencies.settings
+    if request.size > config.max_upload_bytes:
+        message = f"The file has {request.size} bytes; the limit is {config.max_upload_bytes}. Split it."
         raise PayloadTooLarge(message, field="size")
+    dependencies.daily_quotas.use(owner, "uploads", limit=config.max_uploads_per_day, what="uploads")
     key = f"uploads/{owner}/{ids.new('upl')}/{_safe(request.filename)}"
     urls = _in_parts(key, request) if request.parts else _in_one_piece(key, request)
     expires_at = events.timestamp(time.time() + EXPIRES_SECONDS)

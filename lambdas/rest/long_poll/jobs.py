@@ -16,13 +16,15 @@ from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
 from core.dependencies import dependencies
 from core.http import caller, json_response, matches
-from core.jobs import History, Job, Snapshot, links, valid_job_id, views
+from core.jobs import History, Snapshot, links, valid_job_id, views
 from core.jobs.models import EventLog, JobStatus
 from rest.long_poll import sse
 from rest.long_poll.polling import until_any, until_changed
 
 MAX_EVENTS = 1000
 HISTORY_SECONDS = 60
+MIN_REFUSAL_SECONDS = 5
+"""Clients that wait reconnect at once or after a second. Beyond the limit of held requests they must not."""
 router = Router()
 
 WaitSeconds = Annotated[int | None, Query(ge=0, description="How many seconds to wait for a change.")]
@@ -87,7 +89,7 @@ def events(
     event: EventName = None,
 ) -> Response[EventLog | str]:
     """As JSON, or with `Accept: text/event-stream` as server-sent events: then it waits for the next event."""
-    return _events(_by_key(job_id).job, after, accept, last_event_id, event)
+    return _events(_by_key(job_id), after, accept, last_event_id, event)
 
 
 @router.get(
@@ -103,7 +105,7 @@ def follow_events(
     last_event_id: LastEventId = None,
     event: EventName = None,
 ) -> Response[EventLog | str]:
-    return _events(_by_link(token).job, after, accept, last_event_id, event)
+    return _events(_by_link(token), after, accept, last_event_id, event)
 
 
 def _by_key(job_id: str) -> Snapshot:
@@ -125,34 +127,48 @@ def _status(first: Snapshot, wait: int | None, prefer: str | None, known: str | 
         return dependencies.jobs.snapshot(job.job_id, owner=job.owner)
 
     reads = chain([first], iter(read, None))
-    snapshot = until_changed(lambda: next(reads), known, seconds, clock=time.monotonic, sleep=time.sleep)
+    hold = dependencies.holds.of(job.owner, job.job_id, seconds=seconds)
+    snapshot = until_changed(
+        lambda: next(reads), known, seconds, hold=hold, clock=time.monotonic, sleep=time.sleep
+    )
     history = histories.of(job.owner, job.kind)
     headers = _headers(snapshot, history)
-    if preferred is not None:
+    if hold.refused:
+        headers["Retry-After"] = str(_retry_after_refusal(snapshot, history))
+    elif preferred is not None:
         headers["Preference-Applied"] = f"wait={seconds}"
     if known and matches(known, views.etag(snapshot)):
         return Response(status_code=304, body="", headers=headers)
     return json_response(views.status_view(snapshot, history), headers=headers)
 
 
-def _events(job: Job, after: int, accept: str, last_event_id: str | None, named: str | None) -> Response[Any]:
+def _events(
+    snapshot: Snapshot, after: int, accept: str, last_event_id: str | None, named: str | None
+) -> Response[Any]:
+    job, seconds = snapshot.job, dependencies.settings.wait_seconds_max
     if sse.CONTENT_TYPE not in accept.lower():
         log = dependencies.jobs.log.read(job.job_id, after=after, limit=MAX_EVENTS)
         return json_response({"events": [json.loads(event.body) for event in log]})
     last = max(after, sse.sequence_of(last_event_id))
     if job.is_final and job.sequence <= last:
         return Response(status_code=204, body="", headers={"Cache-Control": "no-store"})
+    hold = dependencies.holds.of(job.owner, job.job_id, seconds=seconds)
     log = until_any(
         lambda: dependencies.jobs.log.read(job.job_id, after=last, limit=MAX_EVENTS),
-        dependencies.settings.wait_seconds_max,
+        seconds,
+        hold=hold,
         clock=time.monotonic,
         sleep=time.sleep,
     )
+    headers, retry_after = {"Cache-Control": "no-store"}, None
+    if hold.refused:
+        retry_after = _retry_after_refusal(snapshot, histories.of(job.owner, job.kind))
+        headers["Retry-After"] = str(retry_after)
     return Response(
         status_code=200,
         content_type=f"{sse.CONTENT_TYPE}; charset=utf-8",
-        body=sse.encode(log, named=named),
-        headers={"Cache-Control": "no-store"},
+        body=sse.encode(log, named=named, retry_after=retry_after),
+        headers=headers,
     )
 
 
@@ -162,6 +178,11 @@ def _headers(snapshot: Snapshot, history: History) -> dict[str, str]:
     if not snapshot.job.is_final:
         headers["Retry-After"] = str(views.retry_after(snapshot, history))
     return headers
+
+
+def _retry_after_refusal(snapshot: Snapshot, history: History) -> int:
+    """Seconds after which a request that could not be held open should come again: it polls until it can."""
+    return max(MIN_REFUSAL_SECONDS, views.retry_after(snapshot, history))
 
 
 def _wait_preference(prefer: str | None) -> int | None:

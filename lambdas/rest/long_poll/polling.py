@@ -1,8 +1,13 @@
-"""Reads again and again until there is something to return, or the time is up."""
+"""Reads again and again until there is something to return, or the time is up.
+
+The first read needs no permission to wait. If it does not suffice, `hold` is entered; if that returns False, there is
+no second read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
 from core.events import Event
@@ -18,11 +23,13 @@ def until_any(
     read: Callable[[], list[Event]],
     seconds: float,
     *,
+    hold: AbstractContextManager[bool],
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> list[Event]:
     """Read until there are events or the time is up."""
-    return next(filter(None, _reads(read, seconds, clock=clock, sleep=sleep)), [])
+    with closing(_reads(read, seconds, hold=hold, clock=clock, sleep=sleep)) as found:
+        return next(filter(None, found), [])
 
 
 def until_changed(
@@ -30,14 +37,16 @@ def until_changed(
     known: str | None,
     seconds: float,
     *,
+    hold: AbstractContextManager[bool],
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> Snapshot:
     """Read until the job's ETag differs from `known` (or the first), the job has ended, or the time is up."""
-    for snapshot in _reads(read, seconds, clock=clock, sleep=sleep):
-        known = known or views.etag(snapshot)
-        if snapshot.job.is_final or not matches(known, views.etag(snapshot)):
-            break
+    with closing(_reads(read, seconds, hold=hold, clock=clock, sleep=sleep)) as snapshots:
+        for snapshot in snapshots:
+            known = known or views.etag(snapshot)
+            if snapshot.job.is_final or not matches(known, views.etag(snapshot)):
+                break
     return snapshot
 
 
@@ -45,21 +54,30 @@ def until_ended(
     read: Callable[[], Delivery | None],
     seconds: float,
     *,
+    hold: AbstractContextManager[bool],
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> bool:
     """Read until the delivery exists and has ended; False if the time is up before."""
-    deliveries = _reads(read, seconds, clock=clock, sleep=sleep)
-    return any(delivery is not None and not delivery.is_open for delivery in deliveries)
+    with closing(_reads(read, seconds, hold=hold, clock=clock, sleep=sleep)) as deliveries:
+        return any(delivery is not None and not delivery.is_open for delivery in deliveries)
 
 
 def _reads(
-    read: Callable[[], T], seconds: float, *, clock: Callable[[], float], sleep: Callable[[float], None]
-) -> Iterator[T]:
+    read: Callable[[], T],
+    seconds: float,
+    *,
+    hold: AbstractContextManager[bool],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Generator[T, None, None]:
     """The results of reads at growing intervals of less than a second, until the time is up."""
     end, interval = clock() + seconds, FIRST_INTERVAL_SECONDS
     yield read()
-    while clock() < end:
-        sleep(min(interval, max(0.0, end - clock())))
-        interval = min(LAST_INTERVAL_SECONDS, interval * GROWTH)
-        yield read()
+    if seconds <= 0:
+        return
+    with hold as may_wait:
+        while may_wait and clock() < end:
+            sleep(min(interval, max(0.0, end - clock())))
+            interval = min(LAST_INTERVAL_SECONDS, interval * GROWTH)
+            yield read()

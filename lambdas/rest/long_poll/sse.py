@@ -23,13 +23,15 @@ def sequence_of(last_event_id: str | None) -> int:
     return int(text) if _SEQUENCE.fullmatch(text) else 0
 
 
-def encode(log: Sequence[Event], *, named: str | None = None) -> str:
+def encode(log: Sequence[Event], *, named: str | None = None, retry_after: int | None = None) -> str:
     """These events. After a job's last event, `end` without an id: the next request is answered with 204.
 
-    `named`: a name for all events in place of their own names. Then there is no `end`.
+    `named`: a name for all events in place of their own names. Then there is no `end`. `retry_after`: seconds until
+    a client should reconnect that could not wait for an event.
     """
     if not log:
-        return f"retry: {RETRY_MILLISECONDS}\n: nothing yet\n\n"
+        milliseconds = RETRY_MILLISECONDS if retry_after is None else retry_after * 1000
+        return f"retry: {milliseconds}\n: nothing yet\n\n"
     blocks = [_block(event, named or event.name) for event in log]
     status = log[-1].final_status
     if status and not named:

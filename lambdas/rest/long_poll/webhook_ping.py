@@ -34,7 +34,10 @@ router = Router()
     },
 )
 def ping(webhook_id: Annotated[str, Path()]) -> Response[DeliveryView | PingPending]:
-    """The ping is delivered as every event is, in one attempt, and also to a disabled endpoint."""
+    """The ping is delivered as every event is, in one attempt, and also to a disabled endpoint.
+
+    The response is not waited for if you have too many requests that wait: then it is a 202.
+    """
     owner = caller(router, "webhooks:write")
     endpoint = dependencies.endpoints.get(owner, webhook_id)
     if endpoint.is_default:
@@ -45,7 +48,9 @@ def ping(webhook_id: Annotated[str, Path()]) -> Response[DeliveryView | PingPend
     def read() -> Delivery | None:
         return dependencies.deliveries.get(identifier)
 
-    ended = until_ended(read, dependencies.settings.wait_seconds_max, clock=time.monotonic, sleep=time.sleep)
+    seconds = dependencies.settings.wait_seconds_max
+    hold = dependencies.holds.of(owner, webhook_id, seconds=seconds)
+    ended = until_ended(read, seconds, hold=hold, clock=time.monotonic, sleep=time.sleep)
     root = root_url(router)
     if not ended:
         links = views.delivery_links(identifier, root)

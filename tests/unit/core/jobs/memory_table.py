@@ -63,13 +63,26 @@ class MemoryTable:
         return {"Attributes": copied(item)} if request.get("ReturnValues") else {}
 
     def transact_write_items(self, *, TransactItems: list[dict[str, Item]]) -> Item:
-        puts = [operation["Put"] for operation in TransactItems]
-        if len({place(put["Item"]) for put in puts}) < len(puts):
+        requests = [(kind, request) for operation in TransactItems for kind, request in operation.items()]
+        keys = [request["Item" if kind == "Put" else "Key"] for kind, request in requests]
+        if len(set(map(place, keys))) < len(keys):
             raise ClientError({"Error": {"Code": "ValidationException"}}, "TransactWriteItems")
-        codes = ["None" if self._holds(put["Item"], put) else "ConditionalCheckFailed" for put in puts]
-        if set(codes) != {"None"}:
-            raise canceled(*codes)
-        self.items |= {place(put["Item"]): stored(put["Item"]) for put in puts}
+        held = [self._holds(key, request) for key, (_, request) in zip(keys, requests, strict=True)]
+        if not all(held):
+            raise canceled(*("None" if holds else "ConditionalCheckFailed" for holds in held))
+        for kind, request in requests:
+            match kind:
+                case "Put":
+                    self.items[place(request["Item"])] = stored(request["Item"])
+                case "Delete":
+                    self.items.pop(place(request["Key"]), None)
+                case _:
+                    assert kind == "ConditionCheck", f"unknown operation: {kind}"
+        return {}
+
+    def delete_item(self, *, Key: Item, **request: Any) -> Item:
+        self._check(Key, request)
+        self.items.pop(place(Key), None)
         return {}
 
     def get_paginator(self, operation: str) -> MemoryTable:
@@ -82,6 +95,8 @@ class MemoryTable:
         names, values = attributes(request)
         found = [item for item in self.items.values() if f"{index}pk" in item and f"{index}sk" in item]
         found = [item for item in found if holds(KeyConditionExpression, item, names, values)]
+        condition = request.get("FilterExpression")
+        found = [item for item in found if not condition or holds(condition, item, names, values)]
         found.sort(key=lambda item: item[f"{index}sk"], reverse=not request.get("ScanIndexForward", True))
         limit = request.get("PaginationConfig", {}).get("MaxItems")
         keys = ("pk", "sk", f"{index}pk", f"{index}sk")

@@ -68,11 +68,11 @@ def test_path_parameters() -> None:
 
 
 def test_errors() -> None:
-    """422, 401 and 403 are described as problem documents."""
+    """401, 403, 422 and 429 are described as problem documents."""
     reference = {"$ref": "#/components/schemas/Problem"}
     for _, path, operation in operations():
         problems = {status for status in operation["responses"] if status.startswith("4")}
-        assert problems == ({"403", "422"} if path.startswith("/follow/") else {"401", "403", "422"})
+        assert problems == ({"403", "422", "429"} if path.startswith("/follow/") else {"401", "403", "422", "429"})
         for status in problems:
             assert operation["responses"][status]["content"] == {"application/problem+json": {"schema": reference}}
     assert set(document()["components"]["schemas"]["Problem"]["properties"]) == {
@@ -81,6 +81,7 @@ def test_errors() -> None:
         "status",
         "detail",
         "field",
+        "job_id",
     }
 
 

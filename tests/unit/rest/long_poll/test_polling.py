@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -35,7 +36,7 @@ class ChangingJob:
         return Snapshot(seen[-1], None, None)
 
     def wait(self, seconds: float, known: str | None = None) -> Snapshot:
-        return until_changed(self.read, known, seconds, clock=self.clock, sleep=self.clock.sleep)
+        return until_changed(self.read, known, seconds, hold=nullcontext(True), clock=self.clock, sleep=self.clock.sleep)
 
 
 def test_no_wait() -> None:
@@ -93,7 +94,7 @@ def test_progress_is_a_change() -> None:
         [Snapshot(RUNNING, (1, 3), None), Snapshot(RUNNING, (1, 3), None), Snapshot(RUNNING, (2, 3), None)]
     )
     clock = FakeClock(0.0)
-    found = until_changed(lambda: next(states), None, 25, clock=clock, sleep=clock.sleep)
+    found = until_changed(lambda: next(states), None, 25, hold=nullcontext(True), clock=clock, sleep=clock.sleep)
     assert found.progress == (2, 3)
 
 
@@ -109,7 +110,7 @@ def test_forms_of_if_none_match(form: str) -> None:
 def test_new_event(moment: float) -> None:
     """An event is returned less than a second after it."""
     clock, news = FakeClock(0.0), event()
-    found = until_any(lambda: [news] if clock.now >= moment else [], 25, clock=clock, sleep=clock.sleep)
+    found = until_any(lambda: [news] if clock.now >= moment else [], 25, hold=nullcontext(True), clock=clock, sleep=clock.sleep)
     assert found == [news]
     assert moment <= clock.now < moment + 1
 
@@ -138,7 +139,7 @@ def test_until_ended(status: str | None, ended: bool) -> None:
     """The wait ends when the delivery has ended, and not while it is missing or open."""
     clock = FakeClock(0.0)
     found = sent(status) if status else None
-    assert until_ended(lambda: found, 5, clock=clock, sleep=clock.sleep) is ended
+    assert until_ended(lambda: found, 5, hold=nullcontext(True), clock=clock, sleep=clock.sleep) is ended
     assert clock.now == (0 if ended else 5)
 
 
@@ -150,5 +151,5 @@ def test_end_of_delivery(moment: float) -> None:
     def read() -> Delivery | None:
         return sent("delivered") if clock.now >= moment else None
 
-    assert until_ended(read, 25, clock=clock, sleep=clock.sleep)
+    assert until_ended(read, 25, hold=nullcontext(True), clock=clock, sleep=clock.sleep)
     assert moment <= clock.now < moment + 1
