@@ -12,7 +12,12 @@ from typing import Any
 DAY_SECONDS = 86_400
 # SQS deletes a message after this time (its default), so no job may run longer.
 SQS_RETENTION_MINUTES = 4 * 24 * 60
+# AWS keeps so many executions for functions without a reservation:
+# https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
+MIN_UNRESERVED = 100
+MIN_PER_OWNER = 4
 QUEUES = ("indexing", "embedding", "notify", "webhooks")
+RESERVABLE = ("long_poll", "search", "parsing")
 RUNTIMES = ("python3.11", "python3.12", "python3.13", "python3.14", "provided.al2023")
 
 
@@ -64,6 +69,16 @@ class Config:
     embedding_concurrency: int
     notify_concurrency: int
     webhooks_concurrency: int
+    long_poll_reserved_concurrency: int
+    search_reserved_concurrency: int
+    parsing_reserved_concurrency: int
+
+    max_open_jobs: int
+    max_running_jobs: int
+    max_holds_per_job: int
+    max_holds_per_owner: int
+    max_uploads_per_day: int
+    max_tickets_per_day: int
 
     webhook_schedule_seconds: tuple[int, ...]
     webhook_timeout_seconds: int
@@ -82,6 +97,29 @@ class Config:
     def __post_init__(self) -> None:
         for check in _CHECKS:
             check(self)
+
+    @property
+    def queue_workers(self) -> int:
+        """The most workers of all queues at a time."""
+        return sum(getattr(self, f"{queue}_concurrency") for queue in QUEUES)
+
+    @property
+    def can_reserve(self) -> bool:
+        """Whether the account is large enough to reserve concurrency."""
+        return self.account_concurrency > MIN_UNRESERVED
+
+    @property
+    def reserved_concurrency(self) -> int:
+        """What is reserved in all. Documents have two parsing functions: one extracts, one cuts."""
+        parsers = 2 * self.parsing_reserved_concurrency
+        return self.long_poll_reserved_concurrency + self.search_reserved_concurrency + parsers
+
+    def per_owner(self, limit: int) -> int:
+        """The limit of executions that one owner may cause at a time, or less in a small account.
+
+        One owner gets at most half of what the workers of the queues leave.
+        """
+        return min(limit, max(MIN_PER_OWNER, (self.account_concurrency - self.queue_workers) // 2))
 
     @classmethod
     def from_context(cls, get: Callable[[str], Any]) -> Config:
@@ -185,12 +223,24 @@ def _data_outlives_the_job(config: Config) -> None:
             raise ConfigError(f"{key}: {getattr(config, key)} is not longer than job_deadline_minutes")
 
 
+def _account_can_reserve(config: Config) -> None:
+    most = max(0, config.account_concurrency - MIN_UNRESERVED)
+    for name in RESERVABLE:
+        key = f"{name}_reserved_concurrency"
+        if getattr(config, key) and config.reserved_concurrency > most:
+            raise ConfigError(
+                f"{key}: {config.reserved_concurrency} are reserved in all (parsing counts twice), but AWS lets an "
+                f"account of {config.account_concurrency} reserve {most}: it keeps {MIN_UNRESERVED} unreserved. "
+                "Reserve less, or raise the account's quota and set account_concurrency"
+            )
+
+
 def _work_leaves_room_for_the_api(config: Config) -> None:
-    """The publisher and one function of the API run beside the workers of all queues."""
-    workers = {f"{queue}_concurrency": getattr(config, f"{queue}_concurrency") for queue in QUEUES}
-    needed = sum(workers.values()) + 2
+    """The publisher and one function of the API run beside the workers of all queues, without reservations."""
+    needed = config.queue_workers + 2 + config.reserved_concurrency
     if needed > config.account_concurrency:
-        parts = " + ".join(f"{key} {number}" for key, number in workers.items())
+        parts = " + ".join(f"{queue}_concurrency {getattr(config, f'{queue}_concurrency')}" for queue in QUEUES)
+        parts += f" + {config.reserved_concurrency} reserved" if config.reserved_concurrency else ""
         raise ConfigError(
             f"account_concurrency: the account runs {config.account_concurrency} functions at a time, and "
             f"{parts} + 2 for the publisher and the API are {needed}; lower one of them, or set "
@@ -231,6 +281,13 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("webhook_circuit_failures", 2, 1000),
     _between("webhook_disable_after_hours", 1, 24 * 30),
     _between("max_webhooks", 1, 1000),
+    *(_between(f"{name}_reserved_concurrency", 0, 10_000) for name in RESERVABLE),
+    _between("max_open_jobs", 1, 10_000),  # each submission counts the owner's open jobs
+    _between("max_running_jobs", 1, 1000),
+    _between("max_holds_per_job", 1, 1000),
+    _between("max_holds_per_owner", 1, 1000),
+    _between("max_uploads_per_day", 1, 1_000_000),
+    _between("max_tickets_per_day", 1, 1_000_000),
     _between("job_retention_days", 1, 3650),
     _between("delivery_retention_days", 1, 3650),
     _between("file_retention_days", 1, 3650),
@@ -241,5 +298,6 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _origins_are_origins,
     _email_is_an_address,
     _data_outlives_the_job,
+    _account_can_reserve,
     _work_leaves_room_for_the_api,
 )

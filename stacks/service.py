@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import Annotations, CfnOutput, Duration, Stack
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
@@ -45,6 +45,7 @@ class ServiceStack(Stack):
     ) -> None:
         super().__init__(scope, construct_id, **kwargs)  # type: ignore[arg-type]
         self._config, self._storage = config, storage
+        self._say_what_a_small_account_lacks()
         self._functions = functions = Functions(self, "Functions", config=config)
 
         self.fan_out = FanOut(self, "FanOut", alert_email=config.alert_email)
@@ -72,6 +73,18 @@ class ServiceStack(Stack):
         self.rest = self._rest()
         self.alarms = self._alarms()
         self._outputs()
+
+    def _say_what_a_small_account_lacks(self) -> None:
+        config = self._config
+        if config.can_reserve:
+            return
+        held, running = (config.per_owner(limit) for limit in (config.max_holds_per_owner, config.max_running_jobs))
+        Annotations.of(self).add_info(
+            f"account_concurrency is {config.account_concurrency}: AWS reserves nothing in such an account, so "
+            "requests that wait, searches and parsers share it with all other functions. One owner may have "
+            f"{held} waiting requests and {running} running jobs at a time. To change that, raise the quota "
+            "'Concurrent executions' (Service Quotas, AWS Lambda) and set account_concurrency"
+        )
 
     def _subscribe(self, kinds: Collection[Kind]) -> None:
         """What the kinds declare decides which events each queue gets."""

@@ -41,12 +41,14 @@ class Functions(Construct):
         environment: dict[str, str] | None = None,
         layers: tuple[str, ...] = (),
         retries: int | None = None,
+        reserved_concurrency: int = 0,
         recursive_loop: lambda_.RecursiveLoop | None = None,
     ) -> lambda_.Function:
         """Make a function whose handler is `lambdas/<handler>/handler.py`, such as `kinds/document/search`.
 
         Its logs name it by that path. The logical id follows from `construct_id`, so the file may move.
         `retries`: how often Lambda repeats a failed asynchronous call (its default: 2); 0 for scheduled functions.
+        `reserved_concurrency`: how many executions only this function may use, and the most it may use; 0: none.
         """
         log_group = logs.LogGroup(
             self,
@@ -71,6 +73,7 @@ class Functions(Construct):
             environment=self._common_environment(handler) | (environment or {}),
             layers=[self._layer(layer) for layer in ("base", *layers)] if self._config.layers else None,
             retry_attempts=retries,
+            reserved_concurrent_executions=reserved_concurrency or None,
             recursive_loop=recursive_loop,
         )
 

@@ -63,11 +63,19 @@ class Indexing(JobQueue):
         self, scope: Construct, construct_id: str, *, config: Config, functions: Functions, storage: StorageStack
     ) -> None:
         start_job = functions.create(
-            "StartJob", "jobs/start_job", timeout=Duration.minutes(1), environment=_job_environment(storage)
+            "StartJob",
+            "jobs/start_job",
+            timeout=Duration.minutes(1),
+            environment=_job_environment(storage)
+            | {"MAX_RUNNING_JOBS": str(config.per_owner(config.max_running_jobs))},
+            # A job that must wait is sent to the queue again. The job's deadline limits how often.
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
         storage.jobs.grant_read_write_data(start_job)
         storage.grant_objects(start_job, delete=("work/",))
         super().__init__(scope, construct_id, worker=start_job, max_concurrency=config.indexing_concurrency)
+        start_job.add_environment("INDEXING_QUEUE_URL", self.queue.queue_url)
+        self.queue.grant_send_messages(start_job)
 
 
 class Embedding(JobQueue):

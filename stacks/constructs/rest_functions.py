@@ -66,6 +66,9 @@ class RestFunctions(Construct):
                 "WEBHOOKS_QUEUE_URL": webhooks.queue_url,
                 "WEBHOOK_CIRCUIT_FAILURES": str(config.webhook_circuit_failures),
                 "MAX_WEBHOOKS": str(config.max_webhooks),
+                "MAX_OPEN_JOBS": str(config.max_open_jobs),
+                "MAX_UPLOADS_PER_DAY": str(config.max_uploads_per_day),
+                "MAX_TICKETS_PER_DAY": str(config.max_tickets_per_day),
                 "LINK_HOURS": str(config.link_hours),
                 "LIVE_URL": live_url,
             },
@@ -82,15 +85,23 @@ class RestFunctions(Construct):
         return api
 
     def _long_poll(self) -> lambda_.Function:
-        storage = self._storage
+        config, storage = self._config, self._storage
         long_poll = self._functions.create(
             "LongPoll",
             "rest/long_poll",
             timeout=GATEWAY_TIMEOUT,
-            environment=self._http_environment() | {"WAIT_SECONDS_MAX": str(self._config.wait_seconds_max)},
+            memory_mb=256,  # it sleeps most of the time
+            environment=self._http_environment()
+            | {
+                "WAIT_SECONDS_MAX": str(config.wait_seconds_max),
+                "MAX_HOLDS_PER_JOB": str(config.max_holds_per_job),
+                "MAX_HOLDS_PER_OWNER": str(config.per_owner(config.max_holds_per_owner)),
+            },
+            reserved_concurrency=config.long_poll_reserved_concurrency,
         )
         storage.jobs.grant_read_data(long_poll)
-        storage.jobs.grant(long_poll, *table_actions("PutItem"))  # the `ping` event that tests a webhook
+        # leases of held requests, and the `ping` event that tests a webhook
+        storage.jobs.grant(long_poll, *table_actions("PutItem", "DeleteItem"))
         storage.deliveries.grant(long_poll, *table_actions("GetItem", "Query"))
         return long_poll
 

@@ -97,7 +97,7 @@ class Webhooks(Construct):
         return retry_scheduler
 
     def _grant(self) -> None:
-        """Exactly the calls that each makes. None may scan or delete, since the sender calls unknown servers."""
+        """Exactly the calls that each makes. The sender may not scan or delete, since it calls unknown servers."""
         jobs, deliveries = self._storage.jobs, self._storage.deliveries
         for function in (self.sender, self.dispatch, self.retry_scheduler):
             function.add_environment("WEBHOOKS_QUEUE_URL", self.queue.queue.queue_url)
@@ -108,6 +108,7 @@ class Webhooks(Construct):
         deliveries.grant(self.retry_scheduler, *table_actions("Query"))
         jobs.grant(self.sender, *table_actions("BatchGetItem", "PutItem"))
         jobs.grant(self.dispatch, *table_actions("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem"))
+        jobs.grant(self.dispatch, *table_actions("DeleteItem"))  # a replay that ends is not open any more
         jobs.grant(self.retry_scheduler, *table_actions("PutItem"))  # a job's last webhook attempt
         self.notify.queue.grant_send_messages(self.dispatch)
         self._storage.secrets_key.grant_decrypt(self.sender)

@@ -86,6 +86,7 @@ class KindConstruct(Construct):
         memory_mb: int = 1024,
         layers: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        reserved_concurrency: int = 0,
         read: Sequence[str] = ("inputs/", "uploads/", "work/"),
         write: Sequence[str] = ("work/", RESULTS),
         delete: Sequence[str] = ("work/",),
@@ -100,6 +101,7 @@ class KindConstruct(Construct):
             memory_mb=memory_mb,
             layers=layers,
             environment=common | dict(environment or {}),
+            reserved_concurrency=reserved_concurrency,
         )
         storage.jobs.grant_read_write_data(function)
         storage.grant_objects(function, read=read, write=write, delete=delete)

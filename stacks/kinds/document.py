@@ -26,6 +26,7 @@ class DocumentConstruct(KindConstruct):
                 timeout=Duration.seconds(config.parse_timeout_seconds + 60),
                 memory_mb=max(1024, config.parse_memory_mb + 512),
                 layers=("documents",),
+                reserved_concurrency=config.parsing_reserved_concurrency,
                 environment={
                     "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
                     "MAX_CHARACTERS": str(config.max_characters),
@@ -40,6 +41,7 @@ class DocumentConstruct(KindConstruct):
                 "kinds/document/chunk_document",
                 timeout=Duration.minutes(5),
                 layers=("chunking",),
+                reserved_concurrency=config.parsing_reserved_concurrency,
                 environment={
                     "CHUNK_SIZE": str(config.chunk_size),
                     "CHUNK_OVERLAP": str(config.chunk_overlap),
@@ -81,6 +83,7 @@ class DocumentConstruct(KindConstruct):
             timeout=Duration.seconds(29),
             memory_mb=1769,  # one whole vCPU: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
             layers=("vectors",),
+            reserved_concurrency=config.search_reserved_concurrency,
             environment=embedding_environment(config)
             | {
                 "JOBS_TABLE": storage.jobs.table_name,

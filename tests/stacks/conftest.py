@@ -21,6 +21,10 @@ OVERRIDES: dict[str, Any] = {
     "embedding": "local",
     "layers": False,
     "log_retention_days": 40,
+    "account_concurrency": 1000,
+    "long_poll_reserved_concurrency": 300,
+    "search_reserved_concurrency": 20,
+    "parsing_reserved_concurrency": 50,
 }
 
 

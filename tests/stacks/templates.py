@@ -60,6 +60,7 @@ class Assembly:
 
     def __init__(self, directory: Path) -> None:
         manifest = json.loads((directory / "manifest.json").read_text())
+        self.metadata = "".join(file.read_text() for file in directory.glob("*.metadata.json"))
         self.templates: dict[str, Template] = {}
         self.resources: list[Resource] = []
         self._exports: dict[str, Any] = {}

@@ -24,7 +24,7 @@ BOOLEANS = sorted(field.name for field in fields(Config) if field.type == "bool"
 LISTS = sorted(field.name for field in fields(Config) if str(field.type).startswith("tuple"))
 TEXTS = sorted(field.name for field in fields(Config) if field.type == "str")
 QUEUES = ("indexing", "embedding", "notify", "webhooks")
-LIMITS = {"account_concurrency"}  # only limits other knobs
+RESERVED = [f"{name}_reserved_concurrency" for name in ("long_poll", "search", "parsing")]
 
 
 def config(**changes: Any) -> Config:
@@ -63,7 +63,7 @@ def test_every_knob_is_documented_with_its_default() -> None:
 
 
 def test_every_knob_is_used() -> None:
-    """The stacks read each field, except those that only limit others."""
+    """The stacks read each field."""
     read = {
         node.attr
         for path in (ROOT / "stacks").rglob("*.py")
@@ -71,7 +71,7 @@ def test_every_knob_is_used() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and "config" in ast.unparse(node.value)
     }
-    assert set(KNOBS) - read == LIMITS
+    assert set(KNOBS) <= read
 
 
 def test_configuration_is_immutable() -> None:
@@ -144,6 +144,15 @@ BOUNDS = {
     "webhook_circuit_failures": (2, 1000),
     "webhook_disable_after_hours": (1, 720),
     "max_webhooks": (1, 1000),
+    "long_poll_reserved_concurrency": (0, 10_000),
+    "search_reserved_concurrency": (0, 10_000),
+    "parsing_reserved_concurrency": (0, 10_000),
+    "max_open_jobs": (1, 10_000),
+    "max_running_jobs": (1, 1000),
+    "max_holds_per_job": (1, 1000),
+    "max_holds_per_owner": (1, 1000),
+    "max_uploads_per_day": (1, 1_000_000),
+    "max_tickets_per_day": (1, 1_000_000),
     "job_retention_days": (1, 3650),
     "delivery_retention_days": (1, 3650),
     "file_retention_days": (1, 3650),
@@ -153,6 +162,7 @@ WITH: dict[tuple[str, int], dict[str, Any]] = {
     ("chunk_size", 20): {"chunk_overlap": 0},
     ("chunk_overlap", 10_000): {"chunk_size": 20_000},
     ("delivery_retention_days", 1): {"webhook_schedule_seconds": [0, 60]},
+    **{(key, 10_000): {"account_concurrency": 100_000} for key in RESERVED},
     **{(f"{queue}_concurrency", 1000): {"account_concurrency": 1008} for queue in QUEUES},
 }
 
@@ -296,6 +306,28 @@ def test_workers_leave_room_for_the_api(workers: list[int], account: int) -> Non
         assert message.startswith(f"account_concurrency: the account runs {account} functions at a time")
         assert f"+ 2 for the publisher and the API are {needed}; " in message
         assert all(f"{key} {number}" in message for key, number in changes.items())
+
+
+@given(st.integers(10, 2000), st.integers(0, 500), st.integers(0, 500), st.integers(0, 500))
+def test_reservations_leave_what_aws_keeps(account: int, long_poll: int, search: int, parsing: int) -> None:
+    """They are accepted exactly if 100 of the account's executions stay unreserved; parsing counts twice."""
+    changes = dict(zip(RESERVED, (long_poll, search, parsing), strict=True)) | {"account_concurrency": account}
+    reserved = long_poll + search + 2 * parsing
+    if not reserved or account - reserved >= 100:
+        assert config(**changes).reserved_concurrency == reserved
+    else:
+        message = refused(**changes)
+        assert message.startswith(next(f"{key}: {reserved} are reserved" for key in RESERVED if changes[key]))
+        assert f"an account of {account} " in message
+
+
+@given(st.integers(10, 5000), st.integers(1, 1000), st.integers(1, 1000))
+def test_share_of_one_owner(account: int, held: int, running: int) -> None:
+    """An owner gets at most half of what the queues leave of a small account, but four; never more than its limit."""
+    made = config(account_concurrency=account, max_holds_per_owner=held, max_running_jobs=running)
+    for limit in (held, running):
+        share = made.per_owner(limit)
+        assert share == limit or (share < limit and share == max(4, (account - 8) // 2))
 
 
 def test_default_account_concurrency_is_the_smallest() -> None:

@@ -63,6 +63,41 @@ def test_log_retention_is_configured(request: pytest.FixtureRequest, name: str, 
     assert {group.properties["RetentionInDays"] for group in assembly.of("AWS::Logs::LogGroup")} == {days}
 
 
+def test_reserved_concurrency(app: Assembly, overridden: Assembly) -> None:
+    """Nothing is reserved by default. The knobs reserve for the long poll, the search and both parsers."""
+    found = [
+        {
+            name: function.properties["ReservedConcurrentExecutions"]
+            for name, function in assembly.functions().items()
+            if "ReservedConcurrentExecutions" in function.properties
+        }
+        for assembly in (app, overridden)
+    ]
+    parsers = {"validate_document": 50, "chunk_document": 50}
+    assert found == [{}, {"long_poll": 300, "search": 20, **parsers}]
+
+
+def test_limits_of_an_owner_fit_the_account(app: Assembly, overridden: Assembly) -> None:
+    """In an account of 10, one owner holds four requests and runs four jobs; in one of 1,000, as configured."""
+    names = (("long_poll", "MAX_HOLDS_PER_OWNER"), ("start_job", "MAX_RUNNING_JOBS"))
+    found = [
+        [assembly.functions()[function].properties["Environment"]["Variables"][name] for function, name in names]
+        for assembly in (app, overridden)
+    ]
+    assert found == [["4", "4"], ["100", "50"]]
+
+
+def test_small_accounts_are_told(app: Assembly, overridden: Assembly) -> None:
+    """Synthesis says what an account lacks that is too small for reservations, and says nothing in a larger one."""
+    assert ["account_concurrency is 10" in made.metadata for made in (app, overridden)] == [True, False]
+
+
+def test_what_only_waits_has_little_memory(app: Assembly) -> None:
+    """`long_poll` has half the memory of the smallest other function behind the API, since it sleeps."""
+    memory = {name: app.functions()[name].properties["MemorySize"] for name in ("long_poll", "authorizer")}
+    assert memory == {"long_poll": 256, "authorizer": 512}
+
+
 def test_layers_of_functions(app: Assembly) -> None:
     """Every function has the base layer. Parsers, regex, numpy and ed25519 are only in functions that use them."""
     layers = {

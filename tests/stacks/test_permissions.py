@@ -16,6 +16,7 @@ from tests.stacks.templates import ARN, Assembly, Resource, as_list, statements
 Grants = dict[str, set[str]]
 MACHINES = tuple(f"{kind} machine" for kind in RUN_BY_MACHINES)
 EXPECTED = json.loads(Path(__file__).with_name("permissions.json").read_text())
+HOLDS = {("Jobs", "dynamodb:PutItem"), ("Jobs", "dynamodb:DeleteItem")}
 WRITES_TO_TABLES = {"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:BatchWriteItem"}
 
 # AWS offers no resource for these actions:
@@ -154,10 +155,10 @@ def test_only_the_authorizer_reads_keys(app: Assembly) -> None:
 
 @pytest.mark.parametrize(
     ("reader", "written"),
-    [("search", set()), ("authorizer", set()), ("long_poll", {("Jobs", "dynamodb:PutItem")})],
+    [("search", set()), ("authorizer", set()), ("long_poll", HOLDS)],
 )
 def test_readers_cannot_write(app: Assembly, reader: str, written: set[tuple[str, str]]) -> None:
-    """Functions that read have no write access, except that `long_poll` stores the `ping` event of a test."""
+    """Functions that read have no write access, except that `long_poll` stores leases and the `ping` of a test."""
     writes = WRITES_TO_TABLES | {"s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"}
     found = {(resource, a) for resource, some in specific(app, reader).items() for a in some & writes}
     assert {(resource, action) for resource, action in found if not resource.endswith("/index/*")} == written
