@@ -19,7 +19,12 @@ def may_retry(error: RecadoError, *, idempotent: bool) -> bool:
     if isinstance(error, ConnectionFailed):
         return idempotent or not error.sent
     statuses = RETRYABLE_STATUSES if idempotent else UNPROCESSED_STATUSES
-    return isinstance(error, ApiError) and error.status in statuses
+    return isinstance(error, ApiError) and error.status in statuses and not _is_for_long(error)
+
+
+def _is_for_long(error: ApiError) -> bool:
+    """Whether a quota is used up for so long that the caller must know: a retry would come too early."""
+    return error.status == 429 and (error.retry_after or 0.0) > MAX_RETRY_AFTER_SECONDS
 
 
 def is_permanent(error: RecadoError | None) -> bool:

@@ -153,15 +153,19 @@ class JobWatcher:
         return await self.api.send(request, retries=0)
 
     async def _sleep_after(self, response: Response, *, hold: int, took: float) -> None:
-        """Sleep for as long as Retry-After says. After a long poll, sleep only if it was too short."""
+        """Sleep for as long as Retry-After says. After a long poll, sleep only if it was too short.
+
+        The service does not hold a request beyond its limits. Then this polls until it does.
+        """
+        seconds = retry_after(response)
         if not hold:
-            seconds = retry_after(response)
             interval = next(self._poll_intervals) if seconds is None else max(seconds, MIN_SESSION_SECONDS)
             await self.deadline.sleep(interval)
         elif took < MIN_SESSION_SECONDS:
-            if response.status == 304 and hold > MIN_SESSION_SECONDS:
+            was_refused = response.status == 304 and hold > MIN_SESSION_SECONDS
+            if was_refused and not seconds:
                 raise LongPollNotHeld("The service does not hold long polls open.")
-            await self.deadline.sleep(MIN_SESSION_SECONDS - took)
+            await self.deadline.sleep(seconds if was_refused and seconds else MIN_SESSION_SECONDS - took)
 
     async def _fetch_events(self, last: int) -> AsyncGenerator[JobEvent, None]:
         """The events after the cursor's, up to number `last`. Raises EventGap if the log does not have them."""
@@ -210,6 +214,9 @@ class JobWatcher:
                         yield event
                     if self.cursor.ended:
                         return
+            seconds = retry_after(sse.response)
+        if seconds:  # the service did not hold the connection beyond its limits
+            await self.deadline.sleep(seconds)
 
     def _sse_request(self) -> Request:
         return self.api.build_request(

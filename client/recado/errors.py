@@ -101,7 +101,7 @@ class InvalidRequest(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """The rate limit is reached. Retry after `retry_after` seconds."""
+    """The rate limit or a quota is reached. `detail` says which; retry after `retry_after` seconds."""
 
 
 class ServerError(ApiError):

@@ -183,9 +183,7 @@ def _cors(origins: str) -> CORSConfig | None:
 
 def _request_error(error: RequestError) -> Response[str]:
     headers = {"Retry-After": str(error.retry_after)} if isinstance(error, QuotaExceeded) else {}
-    return problem(
-        error.status, error.code, str(error), field=error.field, job_id=error.job_id, headers=headers
-    )
+    return problem(error.status, error.code, str(error), field=error.field, job_id=error.job_id, headers=headers)
 
 
 def _read_json(text: str) -> Any:

@@ -351,7 +351,19 @@ def test_fields_of_messages_to_the_sender() -> None:
 
 JOB = {
     *("pk", "sk", "gsi1pk", "gsi1sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "version", "job_id", "owner"),
-    *("kind", "input", "subject", "exclusive", "status", "stage", "attempts", "sequence", "steps", "metadata", "retry_of"),
+    *(
+        "kind",
+        "input",
+        "subject",
+        "exclusive",
+        "status",
+        "stage",
+        "attempts",
+        "sequence",
+        "steps",
+        "metadata",
+        "retry_of",
+    ),
     *("created_at", "updated_at", "started_at", "finished_at", "deadline", "lease", "lease_until", "not_before"),
     *(
         "waiting_for",

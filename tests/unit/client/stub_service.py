@@ -81,8 +81,8 @@ class StubService:
     names and an `end` follows the last. `transports`: those that work. `repeats`: how often events are sent
     again. `skips`: events that are not sent at first. `batch_size`: events per WebSocket message. `truncated`:
     events that WebSocket messages truncate. `other_logs`: of other jobs. `messages`: sent after the first
-    replay. `events_after_messages`: appended after those. `responses`: status, body and headers, which may be
-    left out, for other requests, by `METHOD /path`.
+    replay. `is_full`: whether requests are not held open, because too many are. `events_after_messages`: appended
+    after those. `responses`: status, body and headers, which may be left out, for other requests, by `METHOD /path`.
     """
 
     log: list[Payload] = field(default_factory=list)
@@ -95,6 +95,7 @@ class StubService:
     truncated: set[int] = field(default_factory=set)
     hold_seconds: float = 0.2
     retry_after: str | None = None
+    is_full: bool = False
     transports: frozenset[str] = frozenset({"websocket", "sse", "long_poll", "poll"})
     cuts: deque[int | None] = field(default_factory=deque)
     repeats: int = 0
@@ -227,7 +228,7 @@ class StubService:
     async def _send_status(self, response: _HttpResponse, query: dict[str, str], headers: dict[str, str]) -> None:
         known = headers.get("if-none-match")
         if "wait" in query and "long_poll" in self.transports and known == self._etag() and self.is_open:
-            await self.wait_for_more(len(self.log), self.hold_seconds)
+            await self.wait_for_more(len(self.log), 0 if self.is_full else self.hold_seconds)
         sent = {"ETag": self._etag()} | ({"Retry-After": self.retry_after} if self.retry_after else {})
         if known == self._etag():
             return await response.send(304, sent, b"")
@@ -239,9 +240,10 @@ class StubService:
     async def _send_stream(self, response: _HttpResponse, after: int) -> None:
         if not self.is_open and after >= len(self.log):
             return await response.send(204, {}, b"")
-        await response.begin(200, {"Content-Type": "text/event-stream"})
+        refusal = {"Retry-After": self.retry_after} if self.is_full and self.retry_after else {}
+        await response.begin(200, {"Content-Type": "text/event-stream", **refusal})
         await response.write(b"retry: 1000\n\n")
-        end = asyncio.get_running_loop().time() + self.hold_seconds
+        end = asyncio.get_running_loop().time() + (0 if self.is_full else self.hold_seconds)
         async for event in self._events(after, lambda: end - asyncio.get_running_loop().time()):
             name = event["event"] if self.names_events else "message"
             await response.write(f"id: {event['sequence']}\nevent: {name}\ndata: {json.dumps(event)}\n\n".encode())

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from recado import _http, errors
-from recado.errors import ApiError, BadAnswer, ConnectionFailed, InvalidRequest, ServerError
+from recado.errors import ApiError, BadAnswer, ConnectionFailed, InvalidRequest, ServerError, TooManyRequests
 from tests.unit.client.stub_http import JOB, WEBHOOK, Act, Caller, StubHttp
 
 
@@ -56,6 +56,16 @@ def test_retry_after_is_honored_up_to_a_minute(call: Caller, http: StubHttp, del
     assert 9 <= delays[0] <= 9.5
     assert 60 <= delays[1] <= 61
     assert delays[2] <= 2
+
+
+def test_a_quota_that_is_used_up_for_long_is_not_retried(
+    call: Caller, http: StubHttp, delays: list[float]
+) -> None:
+    """A 429 with a Retry-After of more than a minute is raised at once, with it."""
+    http.responses = [(429, {"detail": "You have made 3 uploads today."}, {"Retry-After": "61"})]
+    with pytest.raises(TooManyRequests) as caught:
+        call(lambda c: c.job("job_1"))
+    assert (caught.value.retry_after, delays) == (61, [])
 
 
 def test_the_last_error_is_raised_after_all_retries(call: Caller, http: StubHttp, delays: list[float]) -> None:

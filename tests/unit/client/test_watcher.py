@@ -149,6 +149,20 @@ def test_an_sse_stream_continues_after_a_cut(client: Recado, service: StubServic
     assert 1 <= int(second["last-event-id"]) <= 4
 
 
+@pytest.mark.parametrize("transport", ["sse", "long_poll"])
+def test_requests_that_are_not_held_become_polls(
+    client: Recado, service: StubService, monkeypatch: pytest.MonkeyPatch, transport: Any
+) -> None:
+    """Beyond the service's limit of held requests, the client asks again when Retry-After says, and goes on."""
+    monkeypatch.setattr(_watcher, "retry_after", lambda response: 0.1 if "retry-after" in response.headers else 0)
+    log = service.log
+    service.reset(log[:2], is_full=True, retry_after="5")
+    with service.append_later(1.2, *log[2:]):
+        assert sequences(client, transport=transport) == [1, 2, 3, 4, 5, 6, 7, 8]
+    asked = [path for path in paths(service) if path.endswith(("/events", "?wait=25"))]
+    assert _watcher.MAX_FAILURES < len(asked) <= 16
+
+
 def test_a_transport_with_updates_is_never_given_up(client: Recado, service: StubService) -> None:
     """However often connections break, the transport is kept if some of them bring an event."""
     service.reset(payloads(40), transports=frozenset({"sse"}), cuts=deque([None, *[350, 0] * 40]))

@@ -36,7 +36,9 @@ class ChangingJob:
         return Snapshot(seen[-1], None, None)
 
     def wait(self, seconds: float, known: str | None = None) -> Snapshot:
-        return until_changed(self.read, known, seconds, hold=nullcontext(True), clock=self.clock, sleep=self.clock.sleep)
+        return until_changed(
+            self.read, known, seconds, hold=nullcontext(True), clock=self.clock, sleep=self.clock.sleep
+        )
 
 
 def test_no_wait() -> None:
@@ -110,7 +112,9 @@ def test_forms_of_if_none_match(form: str) -> None:
 def test_new_event(moment: float) -> None:
     """An event is returned less than a second after it."""
     clock, news = FakeClock(0.0), event()
-    found = until_any(lambda: [news] if clock.now >= moment else [], 25, hold=nullcontext(True), clock=clock, sleep=clock.sleep)
+    found = until_any(
+        lambda: [news] if clock.now >= moment else [], 25, hold=nullcontext(True), clock=clock, sleep=clock.sleep
+    )
     assert found == [news]
     assert moment <= clock.now < moment + 1
 
