@@ -229,8 +229,8 @@ def _account_can_reserve(config: Config) -> None:
         key = f"{name}_reserved_concurrency"
         if getattr(config, key) and config.reserved_concurrency > most:
             raise ConfigError(
-                f"{key}: {config.reserved_concurrency} are reserved in all (parsing counts twice), but AWS lets an "
-                f"account of {config.account_concurrency} reserve {most}: it keeps {MIN_UNRESERVED} unreserved. "
+                f"{key}: {config.reserved_concurrency} are reserved in all (parsing counts twice), but AWS lets "
+                f"an account of {config.account_concurrency} reserve {most}: {MIN_UNRESERVED} stay unreserved. "
                 "Reserve less, or raise the account's quota and set account_concurrency"
             )
 

@@ -78,9 +78,7 @@ class ServiceStack(Stack):
         config = self._config
         if config.can_reserve:
             return
-        held, running = (
-            config.per_owner(limit) for limit in (config.max_holds_per_owner, config.max_running_jobs)
-        )
+        held, running = config.per_owner(config.max_holds_per_owner), config.per_owner(config.max_running_jobs)
         Annotations.of(self).add_info(
             f"account_concurrency is {config.account_concurrency}: AWS reserves nothing in such an account, so "
             "requests that wait, searches and parsers share it with all other functions. One owner may have "

@@ -323,7 +323,9 @@ def test_reservations_leave_what_aws_keeps(account: int, long_poll: int, search:
 
 @given(st.integers(10, 5000), st.integers(1, 1000), st.integers(1, 1000))
 def test_share_of_one_owner(account: int, held: int, running: int) -> None:
-    """An owner gets at most half of what the queues leave of a small account, but four; never more than its limit."""
+    """An owner gets at most half of what the queues leave of a small account, but four, and never more than its
+    limit.
+    """
     made = config(account_concurrency=account, max_holds_per_owner=held, max_running_jobs=running)
     for limit in (held, running):
         share = made.per_owner(limit)

@@ -88,7 +88,7 @@ def test_limits_of_an_owner_fit_the_account(app: Assembly, overridden: Assembly)
 
 
 def test_small_accounts_are_told(app: Assembly, overridden: Assembly) -> None:
-    """Synthesis says what an account lacks that is too small for reservations, and says nothing in a larger one."""
+    """Synthesis says what an account lacks that is too small for reservations."""
     assert ["account_concurrency is 10" in made.metadata for made in (app, overridden)] == [True, False]
 
 

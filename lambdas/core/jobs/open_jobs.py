@@ -1,8 +1,8 @@
 """Items that count an owner's open jobs, and the jobs of them that run on state machines.
 
-They are written in the transaction that creates the job or lets it start, and deleted in the one that ends it. Jobs
-of earlier versions have none, so a deletion has no condition. An item expires soon after the job's deadline, when
-the reaper has ended the job: what a version without these items leaves behind does not count for long.
+They are written in the transaction that creates the job or lets it start, and deleted in the one that ends it.
+Jobs of earlier versions have none, so a deletion has no condition. An item expires soon after the job's deadline,
+when the reaper has ended the job: what a version without these items leaves behind does not count for long.
 """
 
 from __future__ import annotations

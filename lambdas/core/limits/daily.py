@@ -38,7 +38,7 @@ class DailyQuotas:
             )
         except self._client.exceptions.ConditionalCheckFailedException:
             raise QuotaExceeded(
-                f"You have made {limit} {what} today, which is the limit of a day (UTC). Go on tomorrow, or ask the "
-                "operator for a higher limit.",
+                f"You have made {limit} {what} today, which is the limit of a day (UTC). "
+                "Go on tomorrow, or ask the operator for a higher limit.",
                 retry_after=tomorrow - now,
             ) from None

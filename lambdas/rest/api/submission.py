@@ -79,8 +79,8 @@ def _check_open_jobs(owner: str, idempotency: Idempotency | None) -> Accepted | 
     if earlier := dependencies.jobs.job_of_key(owner, idempotency):
         return _accepted(Submission(earlier, replayed=True), None)
     raise QuotaExceeded(
-        f"You have {limit} open jobs, which is the limit. A job of any kind counts until it has completed, failed or "
-        "been canceled. Wait until some have ended, or cancel some.",
+        f"You have {limit} open jobs, which is the limit. A job of any kind counts until it has completed, "
+        "failed or been canceled. Wait until some have ended, or cancel some.",
         retry_after=FULL_RETRY_SECONDS,
     )
 

@@ -1,7 +1,6 @@
 """Reads again and again until there is something to return, or the time is up.
 
-The first read needs no permission to wait. If it does not suffice, `hold` is entered; if that returns False, there is
-no second read.
+If the first read does not suffice, `hold` is entered. If that returns False, there is no second read.
 """
 
 from __future__ import annotations

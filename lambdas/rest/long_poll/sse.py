@@ -26,8 +26,8 @@ def sequence_of(last_event_id: str | None) -> int:
 def encode(log: Sequence[Event], *, named: str | None = None, retry_after: int | None = None) -> str:
     """These events. After a job's last event, `end` without an id: the next request is answered with 204.
 
-    `named`: a name for all events in place of their own names. Then there is no `end`. `retry_after`: seconds until
-    a client should reconnect that could not wait for an event.
+    `named`: a name for all events in place of their own names. Then there is no `end`.
+    `retry_after`: seconds until a client should reconnect that could not wait for an event.
     """
     if not log:
         milliseconds = RETRY_MILLISECONDS if retry_after is None else retry_after * 1000
