@@ -183,14 +183,14 @@ class Service:
         return s3_backends[ACCOUNT]["aws"].buckets[self.cloud.bucket("Data")]
 
     def _log(self, job_id: str) -> list[dict[str, Any]]:
-        rows = self._rows(f"JOB#{job_id}")
+        rows = self.rows(f"JOB#{job_id}")
         return [json.loads(rows[key]["body"]) for key in sorted(rows) if key.startswith("EVENT#")]
 
     def row(self, pk: str, sk: str) -> dict[str, Any]:
         """An item of the jobs table, as texts and numbers (as texts); empty where there is none."""
-        return self._rows(pk).get(sk, {})
+        return self.rows(pk).get(sk, {})
 
-    def _rows(self, pk: str) -> dict[str, dict[str, Any]]:
+    def rows(self, pk: str) -> dict[str, dict[str, Any]]:
         """The texts and numbers (as texts) of a partition of the jobs table, by sort key."""
         items = dynamodb_backends[ACCOUNT][REGION].tables[self.cloud.table("Jobs").name].items
         found = items.get(DynamoType({"S": pk}), {})
