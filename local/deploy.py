@@ -21,6 +21,7 @@ OVERRIDES: dict[str, str] = {
     "embedding_model": "universal-sentence-encoder-multilingual-3",
     "embedding_dimensions": "512",
     "cors_origins": "*",  # pages of this machine, and those opened from a file, may follow a job by its links
+    "account_concurrency": "1000",  # this machine has no quota, so an owner gets all of its limits
     "allow_private_cidrs": "127.0.0.0/8",  # webhooks may go to this machine
     "webhook_allow_http": "true",
     "removal_policy": "destroy",

@@ -62,6 +62,15 @@ def test_every_knob_is_documented_with_its_default() -> None:
     assert documented == texts
 
 
+def test_every_limit_of_an_owner_is_in_one_table() -> None:
+    """docs/operations.md lists what is limited in number, with its default."""
+    sizes = {"max_inline_bytes", "max_upload_bytes", "max_characters"}
+    section = (ROOT / "docs/operations.md").read_text().partition("## Limits of an owner")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(max_\w+)` \| .+? \| `(\d+)` \| .+ \|$", section, re.MULTILINE)
+    limits = {key for key in KNOBS if key.startswith("max_")} - sizes
+    assert dict(rows) == {key: str(KNOBS[key]) for key in limits}
+
+
 def test_every_knob_is_used() -> None:
     """The stacks read each field."""
     read = {

@@ -39,6 +39,8 @@ from core.jobs import Idempotency, Inputs, Job, JobStore
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, JobMessage, read_embedding_message
 from core.jobs.results import MAX_RESULT_BYTES, store_if_large
 from core.jobs.rows import event_item, job_item
+from core.limits.daily import DailyQuotas
+from core.limits.holds import Holds
 from core.live.subscriptions import ACTIVE, REQUESTED, Subscriptions
 from core.webhooks.deliveries import rows
 from core.webhooks.deliveries.health import AttemptOutcome, check_entry, health_key
@@ -52,12 +54,13 @@ from core.webhooks.endpoints.rows import endpoint_item
 from kinds.document.index.catalog import Catalog
 from kinds.document.index.vectors import ObjectVectors, Version
 from kinds.document.kind import DOCUMENT
+from kinds.replay.kind import REPLAY
 from ops import republish
 from tests.stacks.machines import machines
 from tests.stacks.templates import Assembly, Template, resources
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.memory_blobs import MemoryBlobs
-from tests.unit.examples import document, job
+from tests.unit.examples import document, job, replay
 
 STORAGE, SERVICE = "RecadoStorage", "RecadoService"
 LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
@@ -384,6 +387,14 @@ OWNER_EVENT = {"pk", "sk", "entity", "expires_at", "event_id", "name", "kind", "
 PROGRESS = {"pk", "sk", "expires_at", "done", "total", "cursor", "reported_at"}
 JOB_WEBHOOK = {"pk", "sk", "expires_at", "at", "status"}
 DURATIONS = {"pk", "sk", "entity", "expires_at", "seconds"}
+COUNTED = {"pk", "sk", "entity", "expires_at"}
+LIMITS = {
+    "open_job": COUNTED,
+    "running_job": COUNTED,
+    "exclusive_job": COUNTED | {"job_id"},
+    "hold": COUNTED,
+    "daily_use": COUNTED | {"used"},
+}
 IDEMPOTENCY = {"pk", "sk", "entity", "expires_at", "job_id", "fingerprint"}
 DOCUMENT_ITEM = {
     *("pk", "sk", "entity", "document_id", "version", "job_id", "index", "batches", "chunks", "characters"),
@@ -411,6 +422,14 @@ KEYS_OF_JOBS_TABLE = {
     "endpoint": ("OWNER#ana", "ENDPOINT#wh_1"),
     "owner event": ("OWNER#ana", "EVENT#evt_1"),
     "follower": ("OWNER#ana", "FOLLOW#document#c="),
+    "open job": ("OWNER#ana", "OPEN#job_1"),
+    "running job": ("OWNER#ana", "RUNNING#job_1"),
+    "exclusive job": (
+        "OWNER#ana",
+        "EXCLUSIVE#replay#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683",
+    ),
+    "hold": ("OWNER#ana", "HOLD#job_1#hold_1"),
+    "daily use": ("OWNER#ana", "USED#2027-01-15#uploads"),
     "idempotency": ("IDEM#ana#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", "IDEM"),
     "connection": ("LIVE#c=", "CONNECTION"),
     "ticket": ("TICKET#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", "TICKET"),
@@ -464,6 +483,11 @@ def test_keys_of_jobs_table() -> None:
         "endpoint": jobs_table.endpoint_key("ana", "wh_1"),
         "owner event": jobs_table.owner_event_key("ana", "evt_1"),
         "follower": jobs_table.follower_key("ana", "document", "c="),
+        "open job": jobs_table.open_job_key("ana", "job_1"),
+        "running job": jobs_table.running_job_key("ana", "job_1"),
+        "exclusive job": jobs_table.exclusive_key("ana", "replay", "key"),
+        "hold": jobs_table.hold_key("ana", "job_1", "hold_1"),
+        "daily use": jobs_table.daily_use_key("ana", "2027-01-15", "uploads"),
         "idempotency": jobs_table.idempotency_key("ana", "key"),
         "connection": jobs_table.connection_key("c="),
         "ticket": jobs_table.ticket_key("key"),
@@ -503,6 +527,18 @@ def test_attributes_beside_jobs() -> None:
     assert by_sk["WEBHOOK"] == JOB_WEBHOOK
     assert by_sk["DURATIONS#document"] == DURATIONS
     assert by_sk["IDEM"] == IDEMPOTENCY
+
+
+def test_attributes_of_limits() -> None:
+    """Items that count what an owner has and uses have these attributes. Others need a migration."""
+    table = MemoryTable()
+    store = JobStore(table, "jobs", clock=lambda: NOW)
+    submitted = store.submit(REPLAY, replay(at=NOW)).job
+    store.admit(submitted, limit=1)
+    Holds(table, "jobs", per_subject=1, per_owner=1, clock=lambda: NOW).take("ana", "job_1", 25)
+    DailyQuotas(table, "jobs", clock=lambda: NOW).use("ana", "uploads", limit=1, what="uploads")
+    found = {item["entity"]: set(item) for item in table.items.values()}
+    assert {entity: found[entity] for entity in LIMITS} == LIMITS
 
 
 def test_attributes_of_owners_items() -> None:

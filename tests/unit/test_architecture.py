@@ -26,7 +26,7 @@ CODE = GROUPS | {"core", "kinds"}
 FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"core"}),
     frozenset({"core.aws"}),
-    frozenset({"core.jobs"}),
+    frozenset({"core.jobs", "core.limits"}),
     frozenset({"core.webhooks.transport", "core.live"}),
     frozenset({"core.webhooks.endpoints"}),
     frozenset({"core.webhooks.deliveries"}),

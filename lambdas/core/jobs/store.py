@@ -250,9 +250,9 @@ class JobStore:
         }
 
     def _check_exclusive(self, job: Job) -> None:
-        """Raise Conflict if another open job has the subject."""
+        """Raise Conflict if another open job has the subject. It is this job if the response was lost."""
         other = job.exclusive and self.open_jobs.exclusive_job(job.owner, job.kind, job.exclusive)
-        if other:
+        if other and other != job.job_id:
             raise Conflict(
                 f"Another {job.kind} of {next(iter(job.subject))} {job.exclusive} is open: {other}. "
                 "Wait until it has ended, or cancel it.",

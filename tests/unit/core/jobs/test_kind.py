@@ -99,6 +99,14 @@ def test_reserved_subjects(subject: str) -> None:
     assert f"subject: {subject} is a field of every event or job" in refusal(subject=subject)
 
 
+def test_exclusive_kind_needs_a_subject() -> None:
+    """An exclusive kind says what only one open job may be about."""
+    assert "exclusive: declare the subject" in refusal(exclusive=True)
+    kind = echo_kind(subject="about", exclusive=True)
+    assert kind.exclusive_subject_of({"about": "x"}) == "x"
+    assert echo_kind(subject="about").exclusive_subject_of({"about": "x"}) is None
+
+
 def test_reserved_subjects_contain_fields_of_jobs() -> None:
     """Every field of a job in the API is a reserved subject."""
     from core.jobs.models import JobAccepted, JobSummary

@@ -20,17 +20,18 @@ from core.aws import clients
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, JobClosed, NotFound
 from core.jobs import FINAL, Idempotency, Job, JobStore, begin, cancel, complete, fail, fingerprint, step
 from core.jobs.kind import REPEATABLE
-from core.jobs.machine import Change, Transition, report_progress
+from core.jobs.machine import Change, Transition, expire, report_progress, wait_for_place
 from core.jobs.progress import EVENT_SECONDS
 from core.jobs.store import MAX_CONTENTIONS
 from kinds.document.index.catalog import Catalog
 from kinds.document.kind import DOCUMENT
+from kinds.replay.kind import REPLAY
 from tests.unit import conftest
 from tests.unit.core.jobs import fault_injection
 from tests.unit.core.jobs.conftest import TABLE, A, B, Bench, report_progress_now
 from tests.unit.core.jobs.fault_injection import FAULTS, Crash, Fault, FaultyClient, before_write
 from tests.unit.core.jobs.memory_table import MemoryTable, canceled
-from tests.unit.examples import DAY, NOW, FakeClock, document, job
+from tests.unit.examples import DAY, NOW, FakeClock, document, job, replay
 
 
 def key(name: str = "key", body: Any = None, seconds: int = DAY) -> Idempotency:
@@ -49,6 +50,8 @@ changes: st.SearchStrategy[Change] = st.one_of(
     st.builds(complete, st.just(DOCUMENT), lease=leases, result=st.just({"chunks": 1})),
     st.builds(fail, code=st.just("internal"), message=st.text(max_size=3), stage=st.none() | stages),
     st.just(cancel),
+    st.just(wait_for_place),
+    st.just(expire),
     st.builds(report_progress, st.integers(0, 3), st.just(3)),
 )
 
@@ -105,6 +108,17 @@ class Writers(RuleBasedStateMachine):
             self.bench.store.progress.mark_batch(self.bench.store.get(self.job_id), batch, total=3)
         self.bench.client.plan.clear()
 
+    @rule(faults=st.lists(faults, max_size=2), others=st.lists(planned, max_size=2))
+    def admit(self, faults: list[Fault], others: list[Change]) -> None:
+        """A place on a state machine is taken, while other writers change the job."""
+        self.bench.client.plan.extend(
+            [*faults, *(before_write(functools.partial(self.attempt_of_other, other)) for other in others)]
+        )
+        with contextlib.suppress(*EXPECTED):
+            admitted = self.bench.store.admit(self.bench.store.get(self.job_id), limit=1)
+            assert admitted == (self.bench.item("OWNER#ana", f"RUNNING#{self.job_id}") is not None)
+        self.bench.client.plan.clear()
+
     def attempt(self, change: Change, *faults: Fault) -> None:
         self.bench.clock.now += 0.25
         self.bench.client.plan.extend(faults)
@@ -132,6 +146,13 @@ class Writers(RuleBasedStateMachine):
         assert (now == before) == (now.version == before.version), "a change has a new version"
         assert now.version - before.version >= len(log) - len(earlier), "each event has a version"
         self.before_last = (now, log)
+
+    @invariant()
+    def open_jobs_are_counted(self) -> None:
+        is_open = self.bench.store.get(self.job_id).status not in FINAL
+        assert (self.bench.item("OWNER#ana", f"OPEN#{self.job_id}") is not None) == is_open
+        assert self.bench.store.open_jobs.count("ana", limit=9) == is_open
+        assert len(self.bench.store.open_jobs.running("ana")) <= is_open
 
     @invariant()
     def index_contains_open_jobs_only(self) -> None:
@@ -359,6 +380,85 @@ def test_conflict_of_extra_write(bench: Bench, code: str) -> None:
 
 
 # ── submission ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+# ── open jobs ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_places(bench: Bench) -> None:
+    """An owner has so many places on state machines. A job keeps its place, and gives it back when it ends."""
+    first, second, third = (bench.submitted() for _ in range(3))
+    of_ben = bench.submitted(owner="ben")
+    assert [bench.store.admit(each, limit=2) for each in (first, second, third, of_ben, first)] == [
+        *(True, True, False, True, True),
+    ]
+    bench.store.apply(first.job_id, cancel)
+    assert bench.store.admit(third, limit=2)
+    assert bench.store.open_jobs.running("ana") == {second.job_id, third.job_id}
+
+
+@pytest.mark.parametrize("change", [cancel, begin(DOCUMENT, stage="validate", lease=A)], ids=["ended", "started"])
+def test_no_place_for_a_job_that_is_not_queued(bench: Bench, change: Change) -> None:
+    """A job that has started or ended gets no place, so that none is taken for ever."""
+    subject = bench.submitted()
+    bench.store.apply(subject.job_id, change)
+    with pytest.raises(JobClosed):
+        bench.store.admit(subject, limit=2)
+    assert bench.store.open_jobs.running("ana") == set()
+
+
+def test_counting_stops_at_the_limit(cloud_bench: Bench) -> None:
+    """Open jobs are counted up to the limit, and the owner's only."""
+    for owner in ("ana", "ana", "ana", "ben"):
+        cloud_bench.submitted(owner=owner)
+    counted = [cloud_bench.store.open_jobs.count("ana", limit=limit) for limit in (1, 2, 3, 4, 100)]
+    assert counted == [1, 2, 3, 3, 3]
+
+
+def test_expired_items_do_not_count(cloud_bench: Bench) -> None:
+    """An hour after a job's deadline its items count no more, if something left them behind."""
+    subject = cloud_bench.submitted()
+    cloud_bench.store.admit(subject, limit=9)
+    cloud_bench.clock.now = NOW + 5 * 3600 - 1
+    jobs = cloud_bench.store.open_jobs
+    assert (jobs.count("ana", limit=9), jobs.running("ana")) == (1, {subject.job_id})
+    cloud_bench.clock.now += 1
+    assert (jobs.count("ana", limit=9), jobs.running("ana")) == (0, set())
+
+
+def test_exclusive_kind(cloud_bench: Bench) -> None:
+    """While a job of an exclusive kind is open, another about the same subject is refused with its id."""
+    store, first = cloud_bench.store, replay()
+    store.submit(REPLAY, first)
+    with pytest.raises(Conflict, match=first.job_id) as caught:
+        store.submit(REPLAY, replay())
+    assert caught.value.job_id == first.job_id
+    assert store.submit(REPLAY, replay(owner="ben")).job.exclusive == first.input["webhook_id"]
+    store.submit(REPLAY, replay(input=dict(first.input) | {"webhook_id": "wh_other"}))
+    store.apply(first.job_id, cancel)
+    store.submit(REPLAY, replay())
+
+
+def test_lost_response_of_an_exclusive_job(bench: Bench) -> None:
+    """A submission whose response was lost does not conflict with itself."""
+    bench.client.plan.append(fault_injection.in_progress)
+    draft = replay()
+    assert bench.store.submit(REPLAY, draft).job.job_id == draft.job_id
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_leftover_of_an_exclusive_job(cloud_bench: Bench, expired: bool) -> None:
+    """What a job left behind that ended without its items blocks no longer than until it expires."""
+    first = cloud_bench.store.submit(REPLAY, replay()).job
+    (left,) = cloud_bench.store.open_jobs.put_exclusive(first)
+    cloud_bench.store.apply(first.job_id, cancel)
+    cloud_bench.table.put_item(TableName=TABLE, Item=left["Put"]["Item"])
+    cloud_bench.clock.now += 5 * 3600 if expired else 0
+    if expired:
+        cloud_bench.store.submit(REPLAY, replay(at=cloud_bench.clock.now))
+    else:
+        with pytest.raises(Conflict):
+            cloud_bench.store.submit(REPLAY, replay())
 
 
 def test_first_event(cloud_bench: Bench) -> None:

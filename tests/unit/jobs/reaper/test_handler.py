@@ -12,6 +12,7 @@ import pytest
 from core import events
 from core.dependencies import dependencies
 from core.jobs import JobStore
+from core.jobs.machine import NEVER_STARTED, wait_for_place
 from jobs.reaper.handler import handler
 from kinds.document.kind import DOCUMENT
 from tests.simulated_cloud.calls import Calls
@@ -63,6 +64,17 @@ def store(calls: Calls, jobs_table: str) -> JobStore:
 
 def run() -> None:
     handler({}, None)
+
+
+def test_deadline_of_a_waiting_job(store: JobStore) -> None:
+    """A job that has waited for other jobs of its owner until its deadline says so."""
+    past = events.timestamp(time.time() - 1)
+    job_id = store.submit(DOCUMENT, job(at=time.time(), deadline=past)).job.job_id
+    store.apply(job_id, wait_for_place)
+    run()
+    ended = store.get(job_id)
+    assert ended.error == {"code": "deadline_exceeded", "message": NEVER_STARTED, "stage": "queued"}
+    assert ended.waiting_for is None
 
 
 @pytest.mark.parametrize("hops", [{}, {"hops": 3}])

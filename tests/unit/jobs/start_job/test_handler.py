@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core import events
 from core.aws.blobs import Blobs
 from core.dependencies import dependencies
 from core.jobs import Job, JobStore, begin, cancel, complete
-from jobs.start_job.handler import handler
+from jobs.start_job.handler import handler, start_delay
 from kinds.document.index.catalog import Catalog
 from kinds.document.index.vectors import ObjectVectors, Version, version_of
 from kinds.document.kind import DOCUMENT
@@ -92,6 +94,14 @@ def test_start_after_the_deadline(started: Executions, store: JobStore) -> None:
     overdue = store.submit(DOCUMENT, job(at=time.time(), deadline=events.timestamp(time.time() - 5))).job
     handle(event(overdue, "uploaded"))
     assert json.loads(started[0]["input"])["timeout_seconds"] == 60
+
+
+@given(st.floats(0, 4 * 86_400))
+def test_start_delay(age: float) -> None:
+    """A waiting job asks again after 5 s to 2 minutes, and after a tenth of its age at most, from 100 s on."""
+    delay = start_delay(age)
+    assert 5 <= delay <= 120
+    assert age < 100 or delay <= age / 10 + 1
 
 
 def test_start_twice(started: Executions, store: JobStore, subject: Job) -> None:
