@@ -109,7 +109,7 @@ class _HasStatus(Record):
 class JobStatus(_HasStatus):
     """The status of a job, for polling.
 
-    `waiting_for`: why a queued job does not run yet, such as `rate_limit`, `provider_circuit` or `backoff`.
+    `waiting_for`: why a queued job does not run yet, such as `rate_limit`, `running_jobs` or `backoff`.
     """
 
     stage: str

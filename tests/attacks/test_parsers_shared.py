@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from kinds.registry import KINDS
-from tests.kinds.test_suite import submit
+from tests.kinds.test_suite import DISPATCH, submit
 from tests.support.service import Service
 
-HOUR, DAY = 3600.0, 86_400
+HOUR = 3600.0
 MACHINES = pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.runs_on == "machine"])
 Knob = Callable[..., None]
 
@@ -46,17 +46,20 @@ def test_few_run_at_a_time(service: Service, knob: Knob, name: str) -> None:
     assert (max(most), running(service), started(service)["ana"]) == (2, 0, len(jobs))
 
 
-def occupy(service: Service) -> None:
-    """One of ana's jobs runs, and goes on for days."""
-    item = {"pk": "OWNER#ana", "sk": "RUNNING#job_1", "expires_at": int(service.cloud.clock.time) + 99 * DAY}
-    service.cloud.table("Jobs").put_item(Item=item)
+def occupy(service: Service) -> str:
+    """A job of ana's that has a place and makes no progress."""
+    service.cloud.pause(DISPATCH)
+    job_id = submit(service, "replay")
+    key = {"pk": "OWNER#ana", "sk": f"RUNNING#{job_id}"}
+    service.cloud.table("Jobs").put_item(Item={**key, "expires_at": int(service.cloud.clock.time + 9 * HOUR)})
+    return job_id
 
 
 @MACHINES
 def test_waiting_job(service: Service, knob: Knob, name: str) -> None:
     """A job that waits for a place says so, spends no attempt and no receive, and can be canceled."""
     knob("StartJob", MAX_RUNNING_JOBS=1)
-    occupy(service)
+    running_job = occupy(service)
     first, second = submit(service, name), submit(service, name)
     with service.paused_reaper():
         service.cloud.settle(within=HOUR)
@@ -65,7 +68,8 @@ def test_waiting_job(service: Service, knob: Knob, name: str) -> None:
         assert (job["status"], job["attempts"], job["waiting_for"]) == ("queued", 0, "running_jobs")
     assert [event["event"] for event in service.events(first)] == [KINDS[name].submitted_event]
     assert service.cancel(second).status == 200
-    service.cloud.table("Jobs").delete_item(Key={"pk": "OWNER#ana", "sk": "RUNNING#job_1"})
+    service.cancel(running_job)
+    service.cloud.resume()
     with service.paused_reaper():
         service.cloud.settle(within=HOUR)
     job = service.job(first)

@@ -80,7 +80,8 @@ class JobStatus(BaseModel):
         None, description="The estimated time of completion, null if there is no estimate."
     )
     waiting_for: OmittedIfNone = Field(
-        None, description="Why the job waits before its next attempt, such as `rate_limit` or `backoff`."
+        None,
+        description="Why the job does not run yet, such as `rate_limit`, `running_jobs` or `backoff`.",
     )
     waiting_since: OmittedIfNone = None
     error: Failure | None = None

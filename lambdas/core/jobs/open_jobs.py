@@ -2,12 +2,14 @@
 
 They are written in the transaction that creates the job or lets it start, and deleted in the one that ends it.
 Jobs of earlier versions have none, so a deletion has no condition. An item expires soon after the job's deadline,
-when the reaper has ended the job: what a version without these items leaves behind does not count for long.
+when the reaper has ended the job. A version that does not know the items leaves them behind when it ends a job;
+`JobStore` removes those that are in the way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -23,25 +25,39 @@ MARGIN_SECONDS = 3600
 
 
 class OpenJobs:
-    """Reads the items, and makes the operations that write them."""
+    """Reads the items, and makes the operations that write them. `client` is a resource's client."""
 
-    def __init__(self, table: str, items: UnexpiredItems, clock: Callable[[], float]) -> None:
-        self._table, self._items, self._clock = table, items, clock
+    def __init__(self, client: Any, table: str, items: UnexpiredItems, clock: Callable[[], float]) -> None:
+        self._client, self._table, self._items, self._clock = client, table, items, clock
 
     def count(self, owner: str, *, limit: int) -> int:
         """The number of open jobs of all kinds, or `limit` if there are more. It may be a moment old."""
         return self._items.count(jobs_table.owner_pk(owner), jobs_table.OPEN_PREFIX, limit=limit)
 
-    def running(self, owner: str) -> set[str]:
+    def running(self, owner: str) -> list[str]:
         """The ids of the jobs that have a place on a state machine."""
         prefix = jobs_table.RUNNING_PREFIX
         found = self._items.query(jobs_table.owner_pk(owner), "begins_with(sk, :sk)", {":sk": prefix})
-        return {item["sk"].removeprefix(prefix) for item in found}
+        return [item["sk"].removeprefix(prefix) for item in found]
+
+    def remove_running(self, owner: str, job_id: str) -> None:
+        """Remove what a job left behind that has ended."""
+        self._client.delete_item(TableName=self._table, Key=jobs_table.running_job_key(owner, job_id))
 
     def exclusive_job(self, owner: str, kind: str, subject: str) -> str | None:
         """The id of the open job of this kind about this subject, if the kind allows only one."""
         item = self._items.get(jobs_table.exclusive_key(owner, kind, subject))
         return item["job_id"] if item else None
+
+    def remove_exclusive(self, job: Job, other: str) -> None:
+        """Remove what the job `other` left behind, which has ended: `job` has the same subject."""
+        with suppress(self._client.exceptions.ConditionalCheckFailedException):  # a third job has replaced it
+            self._client.delete_item(
+                TableName=self._table,
+                Key=jobs_table.exclusive_key(job.owner, job.kind, str(job.exclusive)),
+                ConditionExpression="job_id = :other",
+                ExpressionAttributeValues={":other": other},
+            )
 
     def put_open(self, job: Job) -> Operation:
         return self._put(jobs_table.open_job_key(job.owner, job.job_id), "open_job", job)
