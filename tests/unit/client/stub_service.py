@@ -82,7 +82,7 @@ class StubService:
     again. `skips`: events that are not sent at first. `batch_size`: events per WebSocket message. `truncated`:
     events that WebSocket messages truncate. `other_logs`: of other jobs. `messages`: sent after the first
     replay. `is_full`: whether requests are not held open, because too many are. `events_after_messages`: appended
-    after those. `responses`: status, body and headers, which may be left out, for other requests, by `METHOD /path`.
+    after those. `responses`: status, body and headers (may be left out) of other requests, by `METHOD /path`.
     """
 
     log: list[Payload] = field(default_factory=list)
