@@ -15,7 +15,7 @@ from core.aws import clients
 from core.aws.settings import Environment, flag, mapping, number, numbers, text, texts
 
 if TYPE_CHECKING:
-    from core.auth import KeyStore
+    from core.auth import Epochs, KeyStore
     from core.aws.blobs import Blobs
     from core.jobs.kind import Services
     from core.jobs.publisher import EventPublisher
@@ -62,6 +62,7 @@ class Settings(Environment):
     delivery_retention_days = number()
     idempotency_hours = number()
     link_hours = number()
+    epoch_cache_seconds = number()
     wait_seconds_max = number()
     max_inline_bytes = number()
     max_upload_bytes = number()
@@ -163,6 +164,12 @@ class Dependencies(Parts):
         from core.auth import KeyStore
 
         return KeyStore(self.dynamodb, self.settings.keys_table)
+
+    @part
+    def epochs(self) -> Epochs:
+        from core.auth import Epochs
+
+        return Epochs(self.keys, seconds=self.settings.epoch_cache_seconds)
 
     @part
     def subscriptions(self) -> Subscriptions:

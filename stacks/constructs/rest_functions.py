@@ -13,6 +13,8 @@ from stacks.constructs.webhooks import outbound_environment
 from stacks.storage import RESULTS, StorageStack, table_actions
 
 GATEWAY_TIMEOUT = Duration.seconds(29)
+EPOCH_CACHE_SECONDS = 60
+"""How long links live after a revocation, at most; never longer than a revoked key."""
 
 
 class RestFunctions(Construct):
@@ -79,6 +81,7 @@ class RestFunctions(Construct):
         storage.jobs.grant_read_write_data(api)
         storage.grant_objects(api, read=("uploads/", RESULTS), write=("inputs/", "uploads/"), abort=("uploads/",))
         storage.secrets_key.grant(api, "kms:Encrypt")
+        storage.grant_epochs(api)
         return api
 
     def _long_poll(self) -> lambda_.Function:
@@ -92,6 +95,7 @@ class RestFunctions(Construct):
         storage.jobs.grant_read_data(long_poll)
         storage.jobs.grant(long_poll, *table_actions("PutItem"))  # the `ping` event that tests a webhook
         storage.deliveries.grant(long_poll, *table_actions("GetItem", "Query"))
+        storage.grant_epochs(long_poll)
         return long_poll
 
     def _http_environment(self) -> dict[str, str]:
@@ -100,4 +104,6 @@ class RestFunctions(Construct):
             "DELIVERIES_TABLE": self._storage.deliveries.table_name,
             "JOB_RETENTION_DAYS": str(self._config.job_retention_days),
             "CORS_ORIGINS": ",".join(self._config.cors_origins),
+            "KEYS_TABLE": self._storage.keys.table_name,
+            "EPOCH_CACHE_SECONDS": str(min(EPOCH_CACHE_SECONDS, self._config.authorizer_cache_seconds)),
         }

@@ -378,8 +378,11 @@ DOCUMENT_ITEM = {
     *("media_type", "indexed_at", "metadata"),
 }
 DELETED_DOCUMENT = {"pk", "sk", "entity", "expires_at", "document_id", "version", "deleted"}
-TICKET = {"pk", "sk", "entity", "expires_at", "owner"}
-CONNECTION = {"pk", "sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "owner", "connected_at", "job_id"}
+TICKET = {"pk", "sk", "entity", "expires_at", "owner", "epoch"}
+CONNECTION = {
+    *("pk", "sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "owner", "connected_at", "job_id"),
+    *("epoch", "link"),
+}
 SUBSCRIPTION = {
     *("pk", "sk", "gsi1pk", "gsi1sk", "entity", "expires_at", "state", "after", "request_id", "tries"),
     "connected_at",
@@ -508,7 +511,7 @@ def test_attributes_of_websockets() -> None:
     table = Recorder()
     subscriptions = Subscriptions(table, "jobs", clock=lambda: NOW)
     subscriptions.issue_ticket("ana")
-    connection = subscriptions.connect("c=", owner="ana", job_id="job_1")
+    connection = subscriptions.connect("c=", owner="ana", job_id="job_1", link="x")
     subscriptions.subscribe(connection, "job_1")
     subscriptions.save_offset("job_1", 1, was=0)
     subscriptions.follow(connection, "document")
@@ -524,6 +527,23 @@ def test_attributes_of_api_keys() -> None:
     table = Recorder()
     KeyStore(table, "keys").create(owner="ana")
     assert table.attributes() == [API_KEY]
+
+
+def test_attributes_of_epochs() -> None:
+    """The epoch of an owner is stored so. After a rename, links that were ended are valid again."""
+    raised: list[dict[str, Any]] = []
+
+    class Table(Recorder):
+        def get_item(self, **request: Any) -> dict[str, Any]:
+            return {"Item": {"pk": "0123456789abcdef", "owner": "ana", "scopes": [], "created_at": ""}}
+
+        def transact_write_items(self, *, TransactItems: list[dict[str, Any]]) -> None:
+            raised.append(TransactItems[1]["Update"])
+
+    KeyStore(Table(), "keys").revoke("0123456789abcdef")
+    (update,) = raised
+    assert update["Key"] == {"pk": "owner#ana"}
+    assert update["UpdateExpression"] == "ADD epoch :one, revoked :key_ids"
 
 
 def test_keys_of_objects() -> None:

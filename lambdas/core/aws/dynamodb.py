@@ -8,6 +8,8 @@ from typing import Any
 from boto3.dynamodb.types import TypeDeserializer
 
 Item = dict[str, Any]
+MAX_KEYS = 100
+"""Of one batch of reads: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html"""
 _plain = TypeDeserializer().deserialize
 
 
@@ -46,10 +48,7 @@ def is_expired(item: Mapping[str, Any], now: float) -> bool:
 
 
 def batch_get(client: Any, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Item]]:
-    """The items that exist, by table. Repeats the request for unprocessed keys. At most 100 keys, each once.
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html
-    """
+    """The items that exist, by table. Repeats the request for unprocessed keys. At most MAX_KEYS, each once."""
     found: dict[str, list[Item]] = {table: [] for table in wanted}
     rest: dict[str, Any] = {table: keys for table, keys in wanted.items() if keys["Keys"]}
     while rest:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from core import events, jobs_table
-from core.aws.dynamodb import Item, UnexpiredItems, batch_get
+from core.aws.dynamodb import MAX_KEYS, Item, UnexpiredItems, batch_get
 from core.jobs.job import Job
 from core.jobs.rows import read_job
 
@@ -53,6 +54,15 @@ class JobListing:
         """About how many jobs `oldest_first` returns: expired jobs may be counted too."""
         pages = self._client.get_paginator("query").paginate(**self._between(owner, after, before), Select="COUNT")
         return sum(page["Count"] for page in pages)
+
+    def by_ids(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """Those of these jobs that exist, by id (strongly consistent)."""
+        found: dict[str, Job] = {}
+        wanted = iter(job_ids)
+        while batch := list(islice(wanted, MAX_KEYS)):
+            items = self._get_all([jobs_table.job_pk(job_id) for job_id in batch])
+            found |= {jobs_table.job_id_of(pk): read_job(item) for pk, item in items.items()}
+        return found
 
     def overdue(self) -> Iterator[str]:
         """The ids of open jobs whose deadline has passed."""

@@ -14,8 +14,8 @@ from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 from core import ids, jobs
 from core.dependencies import dependencies
 from core.errors import InvalidRequest
-from core.http import caller, json_response, root_url
-from core.jobs import History, Job, Kind, Snapshot, views
+from core.http import caller, json_response, key_id, root_url
+from core.jobs import History, Job, Kind, Snapshot, links, views
 from core.jobs.models import JobAccepted, JobPage, JobView, Status
 from kinds.registry import KINDS
 from rest.api import submission
@@ -81,7 +81,8 @@ def page(
         return status in (None, job.status) and kind in (None, job.kind)
 
     found, next_cursor = dependencies.jobs.listing.page(owner, cursor=cursor, limit=limit, wanted=wanted)
-    return json_response({"jobs": [views.job_summary(job, _links()) for job in found], "cursor": next_cursor})
+    maker = _links(owner)
+    return json_response({"jobs": [views.job_summary(job, maker) for job in found], "cursor": next_cursor})
 
 
 @router.get("/jobs/<job_id>", tags=["jobs"], summary="Get a job")
@@ -98,14 +99,34 @@ def cancel(job_id: JobId) -> Response[JobView]:
     return json_response(_view(dependencies.jobs.snapshot(job_id, owner=owner)))
 
 
+@router.delete(
+    "/jobs/<job_id>/links",
+    tags=["jobs"],
+    summary="End all links to a job",
+    responses={204: {"description": "Ended", "content": {}}},
+)
+def end_links(job_id: JobId) -> Response[Any]:
+    """They are refused from now on, and the job has new ones. WebSockets that they opened end within five minutes.
+
+    A link to a large result is valid for up to five more minutes.
+    """
+    owner = caller(router, "jobs:write")
+    _find(job_id, owner)
+    dependencies.jobs.apply(job_id, links.replace_key)
+    return Response(status_code=204, content_type="application/json", body="")
+
+
 def _view(snapshot: Snapshot) -> dict[str, Any]:
     history = dependencies.jobs.durations.history(snapshot.job.owner, snapshot.job.kind)
-    return views.job_view(snapshot, _links(), history)
+    return views.job_view(snapshot, _links(snapshot.job.owner), history)
 
 
-def _links() -> views.LinkMaker:
-    config = dependencies.settings
-    return views.LinkMaker(root_url(router), config.live_url, config.link_hours, dependencies.blobs.presign_get)
+def _links(owner: str) -> views.LinkMaker:
+    """Makes links for the caller, who is the owner."""
+    config, epoch = dependencies.settings, dependencies.epochs.to_sign(owner, key_id(router))
+    return views.LinkMaker(
+        root_url(router), config.live_url, config.link_hours, dependencies.blobs.presign_get, epoch
+    )
 
 
 def _find(job_id: str, owner: str) -> Job:
@@ -116,7 +137,7 @@ def accepted_response(accepted: submission.Accepted, *, location: str) -> Respon
     """202. The Location is relative, so it is valid for every stage and domain."""
     job, replayed = accepted.submission.job, accepted.submission.replayed
     snapshot = dependencies.jobs.snapshot(job.job_id, owner=job.owner) if replayed else Snapshot(job, None, None)
-    body = views.job_view(snapshot, _links(), History())
+    body = views.job_view(snapshot, _links(job.owner), History())
     if accepted.webhook_secret:
         body["webhook_secret"] = accepted.webhook_secret
     headers = {"Location": location, "Retry-After": str(views.retry_after(snapshot, History()))}

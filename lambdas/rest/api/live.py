@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from core import events
 from core.dependencies import dependencies
-from core.http import caller, json_response
+from core.http import caller, json_response, key_id
 
 router = Router()
 
@@ -29,6 +29,8 @@ class LiveTicket(BaseModel):
 )
 def create() -> Response[LiveTicket]:
     """It is valid once, for a minute and for reading only, so a web page may have it."""
-    ticket, expires_at = dependencies.subscriptions.issue_ticket(caller(router, "jobs:read"))
+    owner = caller(router, "jobs:read")
+    epoch = dependencies.epochs.to_sign(owner, key_id(router))
+    ticket, expires_at = dependencies.subscriptions.issue_ticket(owner, epoch=epoch)
     url = f"{dependencies.settings.live_url}?ticket={ticket}"
     return json_response({"ticket": ticket, "url": url, "expires_at": events.timestamp(expires_at)}, status=201)

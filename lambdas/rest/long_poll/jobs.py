@@ -6,7 +6,7 @@ import json
 import math
 import re
 import time
-from itertools import chain
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from aws_lambda_powertools.event_handler import Response
@@ -16,7 +16,7 @@ from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
 from core.dependencies import dependencies
 from core.http import caller, json_response
-from core.jobs import History, Job, Snapshot, links, valid_job_id, views
+from core.jobs import History, Snapshot, links, valid_job_id, views
 from core.jobs.models import EventLog, JobStatus
 from rest.long_poll import sse
 from rest.long_poll.polling import matches, until_any, until_changed
@@ -24,6 +24,8 @@ from rest.long_poll.polling import matches, until_any, until_changed
 MAX_EVENTS = 1000
 HISTORY_SECONDS = 60
 router = Router()
+Read = Callable[[], Snapshot]
+"""Reads the job, and checks that the caller may see it."""
 
 WaitSeconds = Annotated[int | None, Query(ge=0, description="How many seconds to wait for a change.")]
 Prefer = Annotated[str | None, Header(description="`wait=N` (RFC 7240) has the same effect as ?wait=N.")]
@@ -60,7 +62,7 @@ def status(
     if_none_match: IfNoneMatch = None,
 ) -> Response[JobStatus | str]:
     """With `wait`, the response is sent when the ETag differs from `If-None-Match`, or from the present one."""
-    return _status(_by_key(job_id), wait, prefer, if_none_match)
+    return _status(lambda: _by_key(job_id), wait, prefer, if_none_match)
 
 
 @router.get(
@@ -75,7 +77,7 @@ def follow_status(
     prefer: Prefer = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response[JobStatus | str]:
-    return _status(_by_link(token), wait, prefer, if_none_match)
+    return _status(lambda: _by_link(token), wait, prefer, if_none_match)
 
 
 @router.get("/jobs/<job_id>/events", tags=["jobs"], summary="Get a job's events, in order", responses=EVENTS)
@@ -87,7 +89,7 @@ def events(
     event: EventName = None,
 ) -> Response[EventLog | str]:
     """As JSON, or with `Accept: text/event-stream` as server-sent events: then it waits for the next event."""
-    return _events(_by_key(job_id).job, after, accept, last_event_id, event)
+    return _events(lambda: _by_key(job_id), after, accept, last_event_id, event)
 
 
 @router.get(
@@ -103,7 +105,7 @@ def follow_events(
     last_event_id: LastEventId = None,
     event: EventName = None,
 ) -> Response[EventLog | str]:
-    return _events(_by_link(token).job, after, accept, last_event_id, event)
+    return _events(lambda: _by_link(token), after, accept, last_event_id, event)
 
 
 def _by_key(job_id: str) -> Snapshot:
@@ -112,21 +114,17 @@ def _by_key(job_id: str) -> Snapshot:
 
 
 def _by_link(text: str) -> Snapshot:
-    return links.resolve(text, dependencies.jobs.snapshot, now=time.time())
+    found, _ = links.resolve(
+        text, dependencies.jobs.snapshot, now=time.time(), epochs=dependencies.epochs.to_verify
+    )
+    return found
 
 
-def _status(first: Snapshot, wait: int | None, prefer: str | None, known: str | None) -> Response[JobStatus | str]:
-    """`first` is the first read, so a request without `wait` costs one read."""
-    job = first.job
+def _status(read: Read, wait: int | None, prefer: str | None, known: str | None) -> Response[JobStatus | str]:
     preferred = _wait_preference(prefer) if wait is None else None
     seconds = min(wait or preferred or 0, dependencies.settings.wait_seconds_max)
-
-    def read() -> Snapshot:
-        return dependencies.jobs.snapshot(job.job_id, owner=job.owner)
-
-    reads = chain([first], iter(read, None))
-    snapshot = until_changed(lambda: next(reads), known, seconds, clock=time.monotonic, sleep=time.sleep)
-    history = histories.of(job.owner, job.kind)
+    snapshot = until_changed(read, known, seconds, clock=time.monotonic, sleep=time.sleep)
+    history = histories.of(snapshot.job.owner, snapshot.job.kind)
     headers = _headers(snapshot, history)
     if preferred is not None:
         headers["Preference-Applied"] = f"wait={seconds}"
@@ -135,7 +133,8 @@ def _status(first: Snapshot, wait: int | None, prefer: str | None, known: str | 
     return json_response(views.status_view(snapshot, history), headers=headers)
 
 
-def _events(job: Job, after: int, accept: str, last_event_id: str | None, named: str | None) -> Response[Any]:
+def _events(read: Read, after: int, accept: str, last_event_id: str | None, named: str | None) -> Response[Any]:
+    job = read().job
     if sse.CONTENT_TYPE not in accept.lower():
         log = dependencies.jobs.log.read(job.job_id, after=after, limit=MAX_EVENTS)
         return json_response({"events": [json.loads(event.body) for event in log]})
@@ -148,6 +147,8 @@ def _events(job: Job, after: int, accept: str, last_event_id: str | None, named:
         clock=time.monotonic,
         sleep=time.sleep,
     )
+    if log:
+        read()  # the link may have ended while it waited
     return Response(
         status_code=200,
         content_type=f"{sse.CONTENT_TYPE}; charset=utf-8",

@@ -20,13 +20,13 @@ PING = [{"type": "ping"}]
 
 
 @pytest.fixture
-def earlier(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Subscriptions:
+def earlier(environment: dict[str, str], dynamodb: Any, jobs_table: str, keys_table: str) -> Subscriptions:
     """Subscriptions with a clock that is some minutes behind."""
     return Subscriptions(dynamodb, jobs_table, clock=lambda: NOW - 300)
 
 
 @pytest.fixture
-def subscriptions(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Subscriptions:
+def subscriptions(environment: dict[str, str], dynamodb: Any, jobs_table: str, keys_table: str) -> Subscriptions:
     return Subscriptions(dynamodb, jobs_table)
 
 

@@ -317,7 +317,7 @@ def test_large_result(songs: Api, deployed: Dependencies, blobs: Blobs) -> None:
     shown = songs("GET", f"/jobs/{made}").json
     assert (shown["status"], shown["result"], shown["result_truncated"]) == ("completed", None, True)
     assert f"results/ana/{made}/result.json?" in shown["links"]["result"]
-    assert "X-Amz-Expires=3600" in shown["links"]["result"]
+    assert "X-Amz-Expires=300" in shown["links"]["result"]
     assert MAX_RESULT_BYTES == 32_768
 
 

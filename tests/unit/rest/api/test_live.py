@@ -32,7 +32,7 @@ def test_ticket(api: Api, deployed: Dependencies, body: Any) -> None:
     place = urlsplit(answer.json["url"])
     assert f"{place.scheme}://{place.netloc}{place.path}" == deployed.settings.live_url
     assert parse_qsl(place.query, strict_parsing=True) == [("ticket", answer.json["ticket"])]
-    assert deployed.subscriptions.redeem_ticket(answer.json["ticket"]) == "ana"
+    assert deployed.subscriptions.redeem_ticket(answer.json["ticket"]) == ("ana", 0)
     with pytest.raises(Forbidden):
         deployed.subscriptions.redeem_ticket(answer.json["ticket"])
 
@@ -41,7 +41,7 @@ def test_owner_of_ticket(api: Api, deployed: Dependencies) -> None:
     """A ticket is for the owner of the request, and no two are equal."""
     tickets = {owner: api("POST", "/live/tickets", owner=owner).json["ticket"] for owner in ("ana", "ben")}
     assert len(set(tickets.values())) == 2
-    assert {owner: deployed.subscriptions.redeem_ticket(ticket) for owner, ticket in tickets.items()} == {
+    assert {owner: deployed.subscriptions.redeem_ticket(ticket)[0] for owner, ticket in tickets.items()} == {
         "ana": "ana",
         "ben": "ben",
     }
