@@ -17,9 +17,11 @@ from core.aws.settings import Environment, flag, mapping, number, numbers, text,
 if TYPE_CHECKING:
     from core.auth import Epochs, KeyStore
     from core.aws.blobs import Blobs
+    from core.jobs.deletion import Deletion
     from core.jobs.kind import Services
     from core.jobs.publisher import EventPublisher
     from core.jobs.store import JobStore
+    from core.jobs.tombstones import Tombstones
     from core.live.sockets import Sockets
     from core.live.subscriptions import Subscriptions
     from core.webhooks.deliveries.after_attempt import AfterAttempt
@@ -138,6 +140,20 @@ class Dependencies(Parts):
         from core.jobs.store import JobStore
 
         return JobStore(self.dynamodb, self.settings.jobs_table)
+
+    @part
+    def tombstones(self) -> Tombstones:
+        from core.jobs.tombstones import Tombstones
+
+        return Tombstones(self.dynamodb, self.settings.jobs_table)
+
+    @part
+    def deletion(self) -> Deletion:
+        from core.jobs.deletion import Deletion
+        from core.webhooks.deliveries.erasure import Erasure
+
+        erasure = Erasure(self.deliveries, self.endpoints)
+        return Deletion(self.dynamodb, self.settings.jobs_table, self.tombstones, self.blobs, erasure.erase)
 
     @part
     def blobs(self) -> Blobs:

@@ -69,6 +69,7 @@ class RestFunctions(Construct):
                 "WEBHOOK_CIRCUIT_FAILURES": str(config.webhook_circuit_failures),
                 "MAX_WEBHOOKS": str(config.max_webhooks),
                 "LINK_HOURS": str(config.link_hours),
+                "DELIVERY_RETENTION_DAYS": str(config.delivery_retention_days),
                 "LIVE_URL": live_url,
             },
             layers=("signing",),
@@ -79,7 +80,12 @@ class RestFunctions(Construct):
         # an edited endpoint's circuit closes, and the deliveries that waited for it become due
         storage.deliveries.grant(api, *table_actions("UpdateItem"))
         storage.jobs.grant_read_write_data(api)
-        storage.grant_objects(api, read=("uploads/", RESULTS), write=("inputs/", "uploads/"), abort=("uploads/",))
+        storage.grant_objects(
+            api,
+            read=("inputs/", "uploads/", RESULTS),
+            write=("inputs/", "uploads/"),
+            abort=("uploads/",),
+        )
         storage.secrets_key.grant(api, "kms:Encrypt")
         storage.grant_epochs(api)
         return api

@@ -400,6 +400,7 @@ KEYS_OF_JOBS_TABLE = {
     "document": ("OWNER#ana", "DOC#notes"),
     "durations": ("OWNER#ana", "DURATIONS#document"),
     "endpoint": ("OWNER#ana", "ENDPOINT#wh_1"),
+    "deleted endpoint": ("OWNER#ana", "FORMER-ENDPOINT#wh_1"),
     "owner event": ("OWNER#ana", "EVENT#evt_1"),
     "follower": ("OWNER#ana", "FOLLOW#document#c="),
     "idempotency": ("IDEM#ana#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", "IDEM"),
@@ -411,6 +412,7 @@ INDEXES_OF_JOBS_TABLE = {
     "subscription": {"gsi1pk": "LIVE#c=", "gsi1sk": "JOB#job_1"},
     "follower": {"gsi1pk": "LIVE#c=", "gsi1sk": "FOLLOW#document"},
     "open job": {"gsi2pk": "ACTIVE#6", "gsi2sk": CREATED_AT},
+    "tombstone": {"gsi2pk": "DELETED", "gsi2sk": CREATED_AT},
     "connection": {"gsi2pk": "LIVE", "gsi2sk": CREATED_AT},
 }
 OBJECTS = {"inputs/ana/job_1", "results/ana/job_1/result.json", "work/job_1/", "work/job_1/chunks/0007.jsonl"}
@@ -453,6 +455,7 @@ def test_keys_of_jobs_table() -> None:
         "document": jobs_table.document_key("ana", "notes"),
         "durations": jobs_table.durations_key("ana", "document"),
         "endpoint": jobs_table.endpoint_key("ana", "wh_1"),
+        "deleted endpoint": jobs_table.former_endpoint_key("ana", "wh_1"),
         "owner event": jobs_table.owner_event_key("ana", "evt_1"),
         "follower": jobs_table.follower_key("ana", "document", "c="),
         "idempotency": jobs_table.idempotency_key("ana", "key"),
@@ -469,6 +472,7 @@ def test_indexes_of_jobs_table() -> None:
         "subscription": jobs_table.subscription_gsi1("c=", "job_1"),
         "follower": jobs_table.follower_gsi1("c=", "document"),
         "open job": jobs_table.open_job_gsi2("job_1", CREATED_AT),
+        "tombstone": jobs_table.tombstone_gsi2(CREATED_AT),
         "connection": jobs_table.connection_gsi2(CREATED_AT),
     } == INDEXES_OF_JOBS_TABLE
 

@@ -18,7 +18,7 @@ from core import jobs_table
 from core.aws import errors as aws_errors
 from core.aws.dynamodb import new_image
 from core.dependencies import dependencies
-from core.errors import NotFound, Retryable, Unavailable
+from core.errors import JobDeleted, NotFound, Retryable, Unavailable
 from core.events import Event
 from core.live import messages
 from core.live.sockets import SendOutcome
@@ -144,6 +144,18 @@ def send_to_followers(log: Sequence[Event], *, already_sent: Set[str]) -> None:
         return
     followers = dependencies.subscriptions.followers(log[0].owner, log[0].kind)
     packed, recipients = messages.of_events(log), [one for one in followers if one not in already_sent]
+    if recipients and _is_deleted(log[0].job_id):
+        return
     for connection_id, outcome in dependencies.sockets.send_all(dict.fromkeys(recipients, packed)).items():
         if outcome is not SendOutcome.SENT:
             _disconnect(connection_id)
+
+
+def _is_deleted(job_id: str | None) -> bool:
+    try:
+        dependencies.jobs.get(job_id or "")
+    except JobDeleted:
+        return True
+    except NotFound:  # it has expired
+        pass
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from core.dependencies import dependencies
 from core.errors import InvalidRequest
 from core.http import caller, json_response, key_id, root_url
 from core.jobs import History, Job, Kind, Snapshot, links, views
+from core.jobs.deletion import request_deletion
 from core.jobs.models import JobAccepted, JobPage, JobView, Status
 from kinds.registry import KINDS
 from rest.api import submission
@@ -30,6 +32,8 @@ IdempotencyKey = Annotated[
         description="1 to 255 characters. A request with the same key and body returns the same job.",
     ),
 ]
+CANCEL_SECONDS = 5
+"""`start_job` cancels the deliveries that are left."""
 ACCEPTED: dict[int, OpenAPIResponse] = {202: {"description": "Accepted"}}
 
 
@@ -97,6 +101,30 @@ def cancel(job_id: JobId) -> Response[JobView]:
     _find(job_id, owner)
     dependencies.jobs.apply(job_id, jobs.cancel)
     return json_response(_view(dependencies.jobs.snapshot(job_id, owner=owner)))
+
+
+@router.delete(
+    "/jobs/<job_id>",
+    tags=["jobs"],
+    summary="Delete a job that has ended",
+    responses={
+        202: {"description": "Deleted; its data is being removed", "content": {}},
+        204: {"description": "Deleted; its data was removed", "content": {}},
+    },
+)
+def delete(job_id: JobId) -> Response[Any]:
+    """Removes the job with its log, input text, result and payloads, and cancels its pending deliveries.
+
+    Uploads and the live version of a document stay. Repeat the request until it returns 204 to learn when all is
+    removed. An open job is a 409: cancel it first.
+    """
+    owner = caller(router, "jobs:write")
+    tombstone = dependencies.tombstones.mark(jobs.valid_job_id(job_id), owner=owner)
+    if tombstone.job is None:
+        return Response(status_code=204, content_type="application/json", body="")
+    dependencies.deletion.cancel_deliveries(tombstone, until=time.monotonic() + CANCEL_SECONDS)
+    request_deletion(dependencies.sqs, dependencies.settings.indexing_queue_url, tombstone)
+    return Response(status_code=202, content_type="application/json", body="")
 
 
 @router.delete(

@@ -11,6 +11,7 @@ from core import events, ids
 from core.dependencies import DAY_SECONDS, HOUR_SECONDS, MINUTE_SECONDS, dependencies
 from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, PayloadTooLarge, Refused
 from core.jobs import Idempotency, Inputs, Job, Kind, Submission, fingerprint, links
+from core.jobs.inputs import copy_texts
 from core.jobs.models import JobRequest
 from core.webhooks.transport.guard import check_url
 from kinds.registry import KINDS
@@ -105,11 +106,12 @@ def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
     kind = KINDS.get(job.kind)
     if kind is None:
         raise Conflict(f"Jobs of the kind {job.kind} are no longer supported.")
+    again_id = ids.new("job")
     again = _draft(
         kind,
-        ids.new("job"),
+        again_id,
         owner=job.owner,
-        input=job.input,
+        input=copy_texts(job.input, owner=job.owner, job_id=again_id, blobs=dependencies.blobs),
         metadata=job.metadata,
         webhook_url=job.webhook_url,
         webhook_events=job.webhook_events,
