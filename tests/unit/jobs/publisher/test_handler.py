@@ -53,7 +53,7 @@ def streamed(number: int, item: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def calls(environment: dict[str, str], topics: None, bucket: str) -> Any:
+def calls(environment: dict[str, str], topics: None, bucket: str, jobs_table: str) -> Any:
     """Records every call to AWS."""
     calls = Calls(Clock())
     with calls.intercepted():

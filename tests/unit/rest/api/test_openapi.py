@@ -23,6 +23,7 @@ ROUTES = {
     ("get", "/follow/{token}/status"),
     ("post", "/jobs/{job_id}/cancel"),
     ("post", "/jobs/{job_id}/retry"),
+    ("delete", "/jobs/{job_id}"),
     ("delete", "/jobs/{job_id}/links"),
     ("post", "/live/tickets"),
     ("post", "/uploads"),
