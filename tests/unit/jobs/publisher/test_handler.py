@@ -219,3 +219,18 @@ def test_bodies_are_not_logged(calls: Calls, logged: Callable[[], list[dict[str,
             publish(record(1, body='{"text":"secret words"}'))
     assert len(logged()) >= 2
     assert "secret" not in str(logged())
+
+
+def test_deleted_jobs(calls: Calls, dynamodb: Any, jobs_table: str) -> None:
+    """Events of deleted jobs are dropped, those before and after them are not."""
+    tombstone = {"pk": "JOB#job_2", "sk": "META", "deleted_at": "2026-11-29T14:33:00.123Z"}
+    dynamodb.put_item(TableName=jobs_table, Item=tombstone)
+    assert publish(record(1), record(2, name="document.failed"), record(3)) == []
+    assert published(calls) == [("events", "document.chunked")] * 2
+
+
+def test_unread_jobs(calls: Calls) -> None:
+    """If it cannot be read which jobs were deleted, nothing is published, and all is retried."""
+    calls.fail("dynamodb", "BatchGetItem", "InternalServerError", times=None)
+    assert publish(record(1), record(2)) == ["1001"]
+    assert published(calls) == []
