@@ -328,12 +328,11 @@ def test_late_events(service: Service, receiver: Receiver, kind: str, paused: st
     service.cloud.settle()
     sent, published = len(receiver.requests), len(service.published("DocEventsTopic", job_id=job_id))
     assert delete(service, job_id).status == 202
-    seen = len([event for message in socket.take() for event in message.get("events", [])])
+    socket.take()
     service.cloud.resume()
     service.cloud.advance(HOUR)
     assert len(receiver.requests) == sent
     assert len(service.published("DocEventsTopic", job_id=job_id)) == published
-    assert seen == 0 or paused != "push"
     assert [event for message in socket.take() for event in message.get("events", [])] == []
     assert_gone(service, job_id)
     assert_quiet(service)

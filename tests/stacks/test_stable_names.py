@@ -36,9 +36,11 @@ from core import errors, jobs_table
 from core.auth import KeyStore
 from core.aws.blobs import batch_key, work_folder
 from core.jobs import Idempotency, Inputs, Job, JobStore
+from core.jobs.deletion import DELETION
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, JobMessage, read_embedding_message
 from core.jobs.results import MAX_RESULT_BYTES, store_if_large
 from core.jobs.rows import event_item, job_item
+from core.jobs.tombstones import KEPT
 from core.live.subscriptions import ACTIVE, REQUESTED, Subscriptions
 from core.webhooks.deliveries import rows
 from core.webhooks.deliveries.health import AttemptOutcome, check_entry, health_key
@@ -483,6 +485,12 @@ def test_attributes_of_jobs() -> None:
     item = job_item(job(**dict.fromkeys(names, "x") | {"result": {}, "error": {}}))
     assert set(item) == JOB
     assert set(event_item(job(sequence=1), "uploaded", {}, CREATED_AT)) == EVENT
+
+
+def test_tombstones() -> None:
+    """What is left of a deleted job has these attributes, and this message continues a deletion."""
+    assert set(KEPT) == {"pk", "sk", "entity", "job_id", "owner", "kind", "deleted_at", "expires_at"}
+    assert DELETION == "job-deletion.requested"
 
 
 def test_attributes_beside_jobs() -> None:

@@ -19,7 +19,8 @@ from core.jobs.tombstones import Tombstone, Tombstones
 
 DELETION = "job-deletion.requested"
 """The event in a message of the indexing queue. No kind has this name, since it has a hyphen."""
-PAGE = 100
+PAGE = 25
+"""Items per step. An owner can have a thousand endpoints, so this many events may take some seconds."""
 
 EraseDeliveries = Callable[[str, Collection[str]], Collection[str]]
 """(owner, ids of events) -> the ids of events with an attempt in progress. All other deliveries are erased."""

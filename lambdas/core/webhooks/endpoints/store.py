@@ -26,6 +26,8 @@ from core.webhooks.endpoints.rows import endpoint_item, read_endpoint
 from core.webhooks.transport import signing
 
 _MAX_CONTENTIONS = 5
+MAX_IDS = 1000
+"""The most endpoints of an owner (`max_webhooks`), and of its deleted endpoints as many as `ids` returns."""
 
 
 class Endpoints:
@@ -74,17 +76,19 @@ class Endpoints:
         return [read_endpoint(item) for page in pages for item in page["Items"]]
 
     def ids(self, owner: str) -> set[str]:
-        """The ids of all endpoints that the owner's deliveries can have: present, deleted and default ones."""
+        """The ids that endpoints of the owner's deliveries can have: present ones, and the newest deleted ones."""
         found = {DEFAULT}
         for prefix in (ENDPOINT_PREFIX, FORMER_ENDPOINT_PREFIX):
-            pages = self._client.get_paginator("query").paginate(
+            answer = self._client.query(
                 TableName=self._table,
                 KeyConditionExpression="pk = :pk AND begins_with(sk, :sk)",
                 ExpressionAttributeValues={":pk": owner_pk(owner), ":sk": prefix},
                 ProjectionExpression="sk",
+                ScanIndexForward=False,
+                Limit=MAX_IDS,
                 ConsistentRead=True,
             )
-            found |= {item["sk"].removeprefix(prefix) for page in pages for item in page["Items"]}
+            found |= {item["sk"].removeprefix(prefix) for item in answer["Items"]}
         return found
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────
