@@ -47,9 +47,9 @@ def submission_router(kinds: Mapping[str, Kind]) -> tuple[Router, tuple[str, ...
         body = json.loads(router.current_event.decoded_body or "null")
         if not isinstance(body, dict):  # of a list, Powertools uses the first item only
             raise InvalidRequest("body: must be an object with one job", field="body")
-        kind = kinds[request.kind]
+        kind, maker = kinds[request.kind], link_maker(owner)
         accepted = submission.submit(kind, request, owner=owner, idempotency_key=idempotency_key, body=body)
-        return accepted_response(accepted, location=f"jobs/{accepted.submission.job.job_id}")
+        return accepted_response(accepted, maker, location=f"jobs/{accepted.submission.job.job_id}")
 
     submit.__annotations__["request"] = body_type
     router.post("/jobs", tags=["jobs"], summary="Submit a job", responses=ACCEPTED)(submit)
@@ -64,8 +64,9 @@ def submission_router(kinds: Mapping[str, Kind]) -> tuple[Router, tuple[str, ...
 )
 def retry(job_id: JobId, idempotency_key: IdempotencyKey = None) -> Response[JobAccepted]:
     owner = caller(router, "jobs:write")
+    maker = link_maker(owner)
     accepted = submission.retry(_find(job_id, owner), idempotency_key=idempotency_key)
-    return accepted_response(accepted, location=f"../{accepted.submission.job.job_id}")
+    return accepted_response(accepted, maker, location=f"../{accepted.submission.job.job_id}")
 
 
 @router.get("/jobs", tags=["jobs"], summary="List your jobs, newest first")
@@ -85,7 +86,7 @@ def page(
         return status in (None, job.status) and kind in (None, job.kind)
 
     found, next_cursor = dependencies.jobs.listing.page(owner, cursor=cursor, limit=limit, wanted=wanted)
-    maker = _links(owner)
+    maker = link_maker(owner)
     return json_response({"jobs": [views.job_summary(job, maker) for job in found], "cursor": next_cursor})
 
 
@@ -146,11 +147,11 @@ def end_links(job_id: JobId) -> Response[Any]:
 
 def _view(snapshot: Snapshot) -> dict[str, Any]:
     history = dependencies.jobs.durations.history(snapshot.job.owner, snapshot.job.kind)
-    return views.job_view(snapshot, _links(snapshot.job.owner), history)
+    return views.job_view(snapshot, link_maker(snapshot.job.owner), history)
 
 
-def _links(owner: str) -> views.LinkMaker:
-    """Makes links for the caller, who is the owner."""
+def link_maker(owner: str) -> views.LinkMaker:
+    """Makes links for the caller, who is the owner. It reads the epoch, so it is made before a job is written."""
     config, epoch = dependencies.settings, dependencies.epochs.to_sign(owner, key_id(router))
     return views.LinkMaker(
         root_url(router), config.live_url, config.link_hours, dependencies.blobs.presign_get, epoch
@@ -161,11 +162,11 @@ def _find(job_id: str, owner: str) -> Job:
     return dependencies.jobs.get(jobs.valid_job_id(job_id), owner=owner)
 
 
-def accepted_response(accepted: submission.Accepted, *, location: str) -> Response[Any]:
+def accepted_response(accepted: submission.Accepted, maker: views.LinkMaker, *, location: str) -> Response[Any]:
     """202. The Location is relative, so it is valid for every stage and domain."""
     job, replayed = accepted.submission.job, accepted.submission.replayed
     snapshot = dependencies.jobs.snapshot(job.job_id, owner=job.owner) if replayed else Snapshot(job, None, None)
-    body = views.job_view(snapshot, _links(job.owner), History())
+    body = views.job_view(snapshot, maker, History())
     if accepted.webhook_secret:
         body["webhook_secret"] = accepted.webhook_secret
     headers = {"Location": location, "Retry-After": str(views.retry_after(snapshot, History()))}
