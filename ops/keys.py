@@ -10,6 +10,13 @@ from core.auth import SCOPES, KeyStore
 from core.aws import clients
 from ops import stack
 
+ENDS = """This ends:
+- the key, within authorizer_cache_seconds (5 minutes by default)
+- links to all jobs of the owner (/follow/…), within a minute
+- tickets of the owner for WebSockets, at once; open WebSockets, within 5 minutes
+- links to large results, within 5 minutes; URLs for uploads, within an hour
+Other keys of the owner stay valid. They get new links and tickets."""
+
 
 def add_commands(commands: Any) -> None:
     keys = commands.add_parser("keys", help="make, list and revoke API keys").add_subparsers(required=True)
@@ -19,7 +26,7 @@ def add_commands(commands: Any) -> None:
     new.add_argument("--note", default="", help="what it is for")
     new.set_defaults(run=create)
     keys.add_parser("ls", help="list keys, without their secrets").set_defaults(run=ls)
-    old = keys.add_parser("revoke", help="revoke a key; the gateway may know it for some minutes more")
+    old = keys.add_parser("revoke", help="revoke a key, and end all links and tickets of its owner")
     old.add_argument("key_id")
     old.set_defaults(run=revoke)
 
@@ -46,8 +53,9 @@ def ls(options: argparse.Namespace) -> int:
 
 
 def revoke(options: argparse.Namespace) -> int:
-    if not _store(options).revoke(options.key_id):
+    key = _store(options).revoke(options.key_id)
+    if key is None:
         print(f"there is no key {options.key_id}", file=sys.stderr)
         return 1
-    print(f"revoked {options.key_id}", file=sys.stderr)
+    print(f"revoked {key.key_id} of {key.owner}. {ENDS}", file=sys.stderr)
     return 0

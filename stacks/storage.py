@@ -117,6 +117,15 @@ class StorageStack(Stack):
                 arns = [self.data.arn_for_objects(f"{prefix}*") for prefix in prefixes]
                 iam.Grant.add_to_principal(grantee=function, actions=[action], resource_arns=arns)
 
+    def grant_epochs(self, function: iam.IGrantable) -> None:
+        """Allow to read the epochs of owners in the table of keys, and no key."""
+        iam.Grant.add_to_principal(
+            grantee=function,
+            actions=table_actions("GetItem"),
+            resource_arns=[self.keys.table_arn],
+            conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["owner#*"]}},
+        )
+
 
 def table_actions(*names: str) -> list[str]:
     """IAM actions by the names of DynamoDB's API calls."""

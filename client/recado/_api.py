@@ -37,6 +37,7 @@ DEFAULT_KIND = "document"
 MAX_INLINE_BYTES = 256 * 1024
 """The service accepts at most so much text in POST /jobs. Longer texts are uploaded."""
 
+ACCEPTED = 202
 RECHECK_SECONDS = 1.0
 EXPIRED_LINK_STATUSES = frozenset({400, 403})
 """S3 answers 403 to an expired link, and 400 if the credentials that signed it have expired."""
@@ -162,6 +163,21 @@ class Operations:
     async def retry(self, job_id: str, *, idempotency_key: str | None = None) -> Job:
         """Run a failed or canceled job again. Returns the new job; its `retry_of` is this one."""
         return await self._create_job(f"{_path(job_id)}/retry", None, idempotency_key, retry_of=job_id)
+
+    @operation
+    async def delete_job(self, job_id: str) -> bool:
+        """Delete a job that has ended, with its log, input, result and payloads. Cancels its pending webhooks.
+
+        The job is gone at once. Returns True if its data is removed, too. False if that takes some more seconds:
+        call it again to ask. Uploads and the live version of a document stay. Raises Conflict for an open job.
+        """
+        response = await self._api.send(self._api.build_request("DELETE", _path(job_id)))
+        return response.status != ACCEPTED
+
+    @operation
+    async def end_links(self, job_id: str) -> None:
+        """End all links to the job; `job` returns new ones. WebSockets that a link opened end in five minutes."""
+        await self._api.json("DELETE", f"{_path(job_id)}/links")
 
     @operation
     async def wait(

@@ -21,6 +21,7 @@ ERRORS_BY_STATUS: Mapping[int, type[ApiError]] = {
     403: errors.Forbidden,
     404: errors.NotFound,
     409: errors.Conflict,
+    410: errors.Gone,
     413: errors.PayloadTooLarge,
     422: errors.InvalidRequest,
     429: errors.TooManyRequests,

@@ -5,6 +5,7 @@
     │   ├── Unauthorized             401
     │   ├── Forbidden                403
     │   ├── NotFound                 404
+    │   │   └── Gone                 410, the job was deleted
     │   ├── Conflict                 409
     │   ├── PayloadTooLarge          413
     │   ├── InvalidRequest           422, `field` names the invalid field
@@ -86,6 +87,10 @@ class Forbidden(ApiError):
 
 class NotFound(ApiError):
     """The object does not exist, or it belongs to another owner."""
+
+
+class Gone(NotFound):
+    """The job was deleted."""
 
 
 class Conflict(ApiError):

@@ -15,11 +15,13 @@ from core.aws import clients
 from core.aws.settings import Environment, flag, mapping, number, numbers, text, texts
 
 if TYPE_CHECKING:
-    from core.auth import KeyStore
+    from core.auth import Epochs, KeyStore
     from core.aws.blobs import Blobs
+    from core.jobs.deletion import Deletion
     from core.jobs.kind import Services
     from core.jobs.publisher import EventPublisher
     from core.jobs.store import JobStore
+    from core.jobs.tombstones import Tombstones
     from core.limits.daily import DailyQuotas
     from core.limits.holds import Holds
     from core.live.sockets import Sockets
@@ -64,6 +66,7 @@ class Settings(Environment):
     delivery_retention_days = number()
     idempotency_hours = number()
     link_hours = number()
+    epoch_cache_seconds = number()
     wait_seconds_max = number()
     max_inline_bytes = number()
     max_upload_bytes = number()
@@ -148,6 +151,20 @@ class Dependencies(Parts):
         return JobStore(self.dynamodb, self.settings.jobs_table)
 
     @part
+    def tombstones(self) -> Tombstones:
+        from core.jobs.tombstones import Tombstones
+
+        return Tombstones(self.dynamodb, self.settings.jobs_table)
+
+    @part
+    def deletion(self) -> Deletion:
+        from core.jobs.deletion import Deletion
+        from core.webhooks.deliveries.erasure import Erasure
+
+        erasure = Erasure(self.deliveries, self.endpoints)
+        return Deletion(self.dynamodb, self.settings.jobs_table, self.tombstones, self.blobs, erasure.erase)
+
+    @part
     def blobs(self) -> Blobs:
         from core.aws.blobs import Blobs
 
@@ -186,6 +203,12 @@ class Dependencies(Parts):
         config = self.settings
         per_subject, per_owner = config.max_holds_per_job, config.max_holds_per_owner
         return Holds(self.dynamodb, config.jobs_table, per_subject=per_subject, per_owner=per_owner)
+
+    @part
+    def epochs(self) -> Epochs:
+        from core.auth import Epochs
+
+        return Epochs(self.keys, seconds=self.settings.epoch_cache_seconds)
 
     @part
     def subscriptions(self) -> Subscriptions:

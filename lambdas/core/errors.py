@@ -6,6 +6,7 @@
     │   ├── PayloadTooLarge          413
     │   ├── Forbidden                403
     │   ├── NotFound                 404
+    │   │   └── JobDeleted           410; also a JobClosed
     │   ├── NotAcceptable            406
     │   ├── Conflict                 409
     │   ├── QuotaExceeded            429
@@ -25,6 +26,7 @@
     │   ├── Superseded               superseded
     │   └── DeadlineExceeded         deadline_exceeded
     ├── JobClosed                    the job has ended or another execution holds it
+    │   └── JobDeleted               see above
     ├── NotDue                       the job may not start yet
     ├── ConditionFailed              the condition of a write failed, and nothing was written
     ├── Retryable                    may succeed later
@@ -171,6 +173,12 @@ class JobClosed(RecadoError):
     """The job has ended, or another execution holds it, so there is nothing to do."""
 
     code = "job_closed"
+
+
+class JobDeleted(NotFound, JobClosed):
+    """The owner has deleted the job. What drops messages of missing and of ended jobs drops its messages, too."""
+
+    code, status = "job_deleted", 410
 
 
 class NotDue(RecadoError):

@@ -97,6 +97,12 @@ def caller(router: BaseRouter, scope: str) -> str:
     return str(context["owner"])
 
 
+def key_id(router: BaseRouter) -> str:
+    """The id of the key of this request; empty without a key."""
+    context: Mapping[str, Any] = router.current_event["requestContext"].get("authorizer") or {}
+    return str(context.get("key_id", ""))
+
+
 def root_url(router: BaseRouter) -> str:
     """The URL of this API as the caller used it, without a slash at the end."""
     event = router.current_event

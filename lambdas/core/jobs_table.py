@@ -4,12 +4,13 @@
     event of a job                JOB#{job_id}            EVENT#{sequence in 6 digits}
     offset of a job's subscribers JOB#{job_id}            LIVE
     subscription to a job         JOB#{job_id}            LIVE#{connection_id}
-    job                           JOB#{job_id}            META
+    job, or its tombstone         JOB#{job_id}            META
     progress of a job             JOB#{job_id}            PROGRESS
     last webhook of a job         JOB#{job_id}            WEBHOOK
     document                      OWNER#{owner}           DOC#{document_id}
     durations of a kind of job    OWNER#{owner}           DURATIONS#{kind}
     webhook endpoint              OWNER#{owner}           ENDPOINT#{endpoint_id}
+    deleted endpoint              OWNER#{owner}           FORMER-ENDPOINT#{endpoint_id}
     event of an owner             OWNER#{owner}           EVENT#{event_id}
     only open job of its subject  OWNER#{owner}           EXCLUSIVE#{kind}#{sha256}
     follower of a kind            OWNER#{owner}           FOLLOW#{kind}#{connection_id}
@@ -26,11 +27,13 @@
     gsi1     subscription to a job    LIVE#{connection_id}    JOB#{job_id}
     gsi1     follower of a kind       LIVE#{connection_id}    FOLLOW#{kind}
     gsi2     open job                 ACTIVE#{shard}          {deadline}
+    gsi2     tombstone with work left DELETED                 {time of the next run}
     gsi2     WebSocket connection     LIVE                    {connected_at}
 
 - META, PROGRESS and WEBHOOK sort after EVENT# and LIVE, so one query with sk >= META reads a job, its progress and
   its webhook, and none of its events.
 - A sequence has leading zeros, and job ids and event ids are ULIDs, so events and jobs sort by time.
+- A deleted job leaves a tombstone until its expiry, so that late messages about it are dropped (`tombstones`).
 - Both indexes are sparse. gsi1 lists an owner's jobs, and the items to delete with a connection. gsi2 lists open
   jobs and connections: a job that ends loses its gsi2 key.
 - OPEN, RUNNING and HOLD items are counted by a query. There is no counter that many writers update, and none that
@@ -54,11 +57,14 @@ ACTIVE_SHARDS = 8
 EVENT_PREFIX, END_OF_EVENTS = "EVENT#", "EVENT#~"
 DOCUMENT_PREFIX, ENDPOINT_PREFIX = "DOC#", "ENDPOINT#"
 OPEN_PREFIX, RUNNING_PREFIX, HOLD_PREFIX = "OPEN#", "RUNNING#", "HOLD#"
+FORMER_ENDPOINT_PREFIX = "FORMER-ENDPOINT#"
 META = "META"
 SUBSCRIBERS = "LIVE"
 """The sk of the offset, and the prefix of subscriptions: one query reads both."""
 LIVE_CONNECTIONS = "LIVE"
 """The gsi2pk of connections."""
+TOMBSTONES = "DELETED"
+"""The gsi2pk of tombstones."""
 _JOB, _CONNECTION = "JOB#", "LIVE#"
 
 
@@ -89,6 +95,10 @@ def open_job_gsi2(job_id: str, deadline: str) -> Key:
 
 def open_jobs_gsi2pk(shard: int) -> str:
     return f"ACTIVE#{shard}"
+
+
+def tombstone_gsi2(next_run: str) -> Key:
+    return {"gsi2pk": TOMBSTONES, "gsi2sk": next_run}
 
 
 def event_sk(sequence: int) -> str:
@@ -125,6 +135,10 @@ def durations_key(owner: str, kind: str) -> Key:
 
 def endpoint_key(owner: str, endpoint_id: str) -> Key:
     return {"pk": owner_pk(owner), "sk": f"{ENDPOINT_PREFIX}{endpoint_id}"}
+
+
+def former_endpoint_key(owner: str, endpoint_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{FORMER_ENDPOINT_PREFIX}{endpoint_id}"}
 
 
 def owner_event_key(owner: str, event_id: str) -> Key:

@@ -11,7 +11,7 @@ from stacks.constructs.fan_out import FanOut
 from stacks.constructs.functions import Functions
 from stacks.constructs.job_queue import JobQueue
 from stacks.constructs.jobs_stream import jobs_stream
-from stacks.storage import RESULTS, StorageStack
+from stacks.storage import RESULTS, StorageStack, table_actions
 
 PUBLISH_WITHIN = Duration.hours(12)  # the stream itself keeps a record for 24 hours
 NEW_EVENTS = {
@@ -40,9 +40,11 @@ class Publisher(Construct):
             environment={
                 "EVENTS_TOPIC": fan_out.events.topic_arn,
                 "ALERTS_TOPIC": fan_out.alerts.topic_arn,
+                "JOBS_TABLE": storage.jobs.table_name,
                 "DATA_BUCKET": storage.data.bucket_name,
             },
         )
+        storage.jobs.grant(self.function, *table_actions("BatchGetItem"))  # drops events of deleted jobs
         fan_out.events.grant_publish(self.function)
         fan_out.alerts.grant_publish(self.function)
         storage.grant_objects(self.function, write=("parked/",))
@@ -57,7 +59,7 @@ class Publisher(Construct):
 
 
 class Indexing(JobQueue):
-    """Its worker, `start_job`, starts executions of state machines and cleans up after jobs of every kind."""
+    """Its worker, `start_job`, starts executions, cleans up after jobs of every kind, and deletes jobs."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, config: Config, functions: Functions, storage: StorageStack
@@ -67,12 +69,16 @@ class Indexing(JobQueue):
             "jobs/start_job",
             timeout=Duration.minutes(1),
             environment=_job_environment(storage)
-            | {"MAX_RUNNING_JOBS": str(config.per_owner(config.max_running_jobs))},
+            | {
+                "DELIVERIES_TABLE": storage.deliveries.table_name,
+                "MAX_RUNNING_JOBS": str(config.per_owner(config.max_running_jobs)),
+            },
             # A job that must wait is sent to the queue again. The job's deadline limits how often.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
         storage.jobs.grant_read_write_data(start_job)
-        storage.grant_objects(start_job, delete=("work/",))
+        storage.deliveries.grant(start_job, *table_actions("BatchGetItem", "UpdateItem"))  # of deleted jobs
+        storage.grant_objects(start_job, delete=("inputs/", "work/", RESULTS, "parked/"))
         super().__init__(scope, construct_id, worker=start_job, max_concurrency=config.indexing_concurrency)
         start_job.add_environment("INDEXING_QUEUE_URL", self.queue.queue_url)
         self.queue.grant_send_messages(start_job)
@@ -117,7 +123,7 @@ class JobFinisher(Construct):
 
 
 class Reaper(Construct):
-    """Ends jobs whose deadline has passed, and jobs whose message is in a dead-letter queue.
+    """Ends jobs whose deadline has passed, and jobs whose message is in a dead-letter queue; continues deletions.
 
     No Catch of a state machine sees either. It is to be called once a minute.
     """
@@ -140,10 +146,12 @@ class Reaper(Construct):
             retries=0,
             environment={
                 "JOBS_TABLE": storage.jobs.table_name,
+                "INDEXING_QUEUE_URL": indexing.queue.queue_url,
                 "INDEXING_DLQ_URL": indexing.dead_letters.queue_url,
                 "EMBEDDING_DLQ_URL": embedding.dead_letters.queue_url,
             },
         )
+        indexing.queue.grant_send_messages(self.function)
         indexing.dead_letters.grant_consume_messages(self.function)
         embedding.dead_letters.grant_consume_messages(self.function)
         storage.jobs.grant_read_write_data(self.function)

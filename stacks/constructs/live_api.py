@@ -17,7 +17,7 @@ from stacks.constructs.jobs_stream import jobs_stream
 from stacks.storage import StorageStack, table_actions
 
 STAGE = "v1"
-# API Gateway closes a connection that is idle for ten minutes.
+# API Gateway closes a connection that is idle for ten minutes. A revocation ends connections within five.
 PING_EVERY = Duration.minutes(4)
 
 
@@ -45,7 +45,7 @@ class LiveApi(Construct):
         stage.node.add_dependency(*self._routes())  # an API without routes cannot be deployed
 
     def _on_message(self) -> lambda_.Function:
-        on_message = self._function("OnMessage", "live/on_message", timeout=Duration.seconds(29))
+        on_message = self._function("OnMessage", "live/on_message", timeout=Duration.seconds(29), keys=True)
         self._storage.jobs.grant(on_message, *table_actions("GetItem", "PutItem", "DeleteItem", "Query"))
         return on_message
 
@@ -69,8 +69,8 @@ class LiveApi(Construct):
         return push
 
     def _ping(self) -> lambda_.Function:
-        ping = self._function("Ping", "live/ping", timeout=Duration.seconds(58), retries=0)
-        self._storage.jobs.grant(ping, *table_actions("DeleteItem", "Query"))
+        ping = self._function("Ping", "live/ping", timeout=Duration.seconds(58), retries=0, keys=True)
+        self._storage.jobs.grant(ping, *table_actions("BatchGetItem", "DeleteItem", "Query"))
         call_every(self, "Pings", PING_EVERY, ping)
         return ping
 
@@ -82,16 +82,20 @@ class LiveApi(Construct):
         timeout: Duration,
         memory_mb: int = 512,
         retries: int | None = None,
+        keys: bool = False,
     ) -> lambda_.Function:
-        """A function that may send to connections and close them."""
+        """A function that may send to connections and close them. `keys`: it also reads the epochs of owners."""
         function = self._functions.create(
             construct_id,
             handler,
             timeout=timeout,
             memory_mb=memory_mb,
             retries=retries,
-            environment={"JOBS_TABLE": self._storage.jobs.table_name, "LIVE_URL": self.url},
+            environment={"JOBS_TABLE": self._storage.jobs.table_name, "LIVE_URL": self.url}
+            | ({"KEYS_TABLE": self._storage.keys.table_name} if keys else {}),
         )
+        if keys:
+            self._storage.grant_epochs(function)
         self.websocket_api.grant_manage_connections(function)
         return function
 

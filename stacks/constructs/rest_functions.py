@@ -13,6 +13,8 @@ from stacks.constructs.webhooks import outbound_environment
 from stacks.storage import RESULTS, StorageStack, table_actions
 
 GATEWAY_TIMEOUT = Duration.seconds(29)
+EPOCH_CACHE_SECONDS = 60
+"""How long links live after a revocation, at most; never longer than a revoked key."""
 
 
 class RestFunctions(Construct):
@@ -70,6 +72,7 @@ class RestFunctions(Construct):
                 "MAX_UPLOADS_PER_DAY": str(config.max_uploads_per_day),
                 "MAX_TICKETS_PER_DAY": str(config.max_tickets_per_day),
                 "LINK_HOURS": str(config.link_hours),
+                "DELIVERY_RETENTION_DAYS": str(config.delivery_retention_days),
                 "LIVE_URL": live_url,
             },
             layers=("signing",),
@@ -80,8 +83,14 @@ class RestFunctions(Construct):
         # an edited endpoint's circuit closes, and the deliveries that waited for it become due
         storage.deliveries.grant(api, *table_actions("UpdateItem"))
         storage.jobs.grant_read_write_data(api)
-        storage.grant_objects(api, read=("uploads/", RESULTS), write=("inputs/", "uploads/"), abort=("uploads/",))
+        storage.grant_objects(
+            api,
+            read=("inputs/", "uploads/", RESULTS),
+            write=("inputs/", "uploads/"),
+            abort=("uploads/",),
+        )
         storage.secrets_key.grant(api, "kms:Encrypt")
+        storage.grant_epochs(api)
         return api
 
     def _long_poll(self) -> lambda_.Function:
@@ -103,6 +112,7 @@ class RestFunctions(Construct):
         # leases of held requests, and the `ping` event that tests a webhook
         storage.jobs.grant(long_poll, *table_actions("PutItem", "DeleteItem"))
         storage.deliveries.grant(long_poll, *table_actions("GetItem", "Query"))
+        storage.grant_epochs(long_poll)
         return long_poll
 
     def _http_environment(self) -> dict[str, str]:
@@ -111,4 +121,6 @@ class RestFunctions(Construct):
             "DELIVERIES_TABLE": self._storage.deliveries.table_name,
             "JOB_RETENTION_DAYS": str(self._config.job_retention_days),
             "CORS_ORIGINS": ",".join(self._config.cors_origins),
+            "KEYS_TABLE": self._storage.keys.table_name,
+            "EPOCH_CACHE_SECONDS": str(min(EPOCH_CACHE_SECONDS, self._config.authorizer_cache_seconds)),
         }

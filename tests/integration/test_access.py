@@ -99,6 +99,8 @@ SCOPED = {
     ("POST", "/jobs"): "jobs:write",
     ("POST", "/jobs/{job_id}/cancel"): "jobs:write",
     ("POST", "/jobs/{job_id}/retry"): "jobs:write",
+    ("DELETE", "/jobs/{job_id}"): "jobs:write",
+    ("DELETE", "/jobs/{job_id}/links"): "jobs:write",
     ("POST", "/live/tickets"): "jobs:read",
     ("POST", "/uploads"): "jobs:write",
     ("POST", "/uploads/{upload_id}/complete"): "jobs:write",

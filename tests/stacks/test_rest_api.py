@@ -143,6 +143,13 @@ def test_authorizer_results_are_cached_by_key(app: Assembly) -> None:
     assert app.functions()["authorizer"].name in authorizer.properties["AuthorizerUri"]
 
 
+@pytest.mark.parametrize("name", ["api", "long_poll"])
+def test_links_end_before_a_revoked_key(app: Assembly, name: str) -> None:
+    """Functions that make and check links cache epochs for a minute, and no longer than the authorizer."""
+    variables = app.functions()[name].properties["Environment"]["Variables"]
+    assert int(variables["EPOCH_CACHE_SECONDS"]) == min(60, CONTEXT["authorizer_cache_seconds"])
+
+
 def test_calls_are_throttled_as_configured(app: Assembly) -> None:
     """Rate and burst of every method are configured, and no payload is logged.
 

@@ -36,9 +36,11 @@ from core import errors, jobs_table
 from core.auth import KeyStore
 from core.aws.blobs import batch_key, work_folder
 from core.jobs import Idempotency, Inputs, Job, JobStore
+from core.jobs.deletion import DELETION
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, JobMessage, read_embedding_message
 from core.jobs.results import MAX_RESULT_BYTES, store_if_large
 from core.jobs.rows import event_item, job_item
+from core.jobs.tombstones import KEPT
 from core.limits.daily import DailyQuotas
 from core.limits.holds import Holds
 from core.live.subscriptions import ACTIVE, REQUESTED, Subscriptions
@@ -401,8 +403,11 @@ DOCUMENT_ITEM = {
     *("media_type", "indexed_at", "metadata"),
 }
 DELETED_DOCUMENT = {"pk", "sk", "entity", "expires_at", "document_id", "version", "deleted"}
-TICKET = {"pk", "sk", "entity", "expires_at", "owner"}
-CONNECTION = {"pk", "sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "owner", "connected_at", "job_id"}
+TICKET = {"pk", "sk", "entity", "expires_at", "owner", "epoch"}
+CONNECTION = {
+    *("pk", "sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "owner", "connected_at", "job_id"),
+    *("epoch", "link"),
+}
 SUBSCRIPTION = {
     *("pk", "sk", "gsi1pk", "gsi1sk", "entity", "expires_at", "state", "after", "request_id", "tries"),
     "connected_at",
@@ -420,6 +425,7 @@ KEYS_OF_JOBS_TABLE = {
     "document": ("OWNER#ana", "DOC#notes"),
     "durations": ("OWNER#ana", "DURATIONS#document"),
     "endpoint": ("OWNER#ana", "ENDPOINT#wh_1"),
+    "deleted endpoint": ("OWNER#ana", "FORMER-ENDPOINT#wh_1"),
     "owner event": ("OWNER#ana", "EVENT#evt_1"),
     "follower": ("OWNER#ana", "FOLLOW#document#c="),
     "open job": ("OWNER#ana", "OPEN#job_1"),
@@ -439,6 +445,7 @@ INDEXES_OF_JOBS_TABLE = {
     "subscription": {"gsi1pk": "LIVE#c=", "gsi1sk": "JOB#job_1"},
     "follower": {"gsi1pk": "LIVE#c=", "gsi1sk": "FOLLOW#document"},
     "open job": {"gsi2pk": "ACTIVE#6", "gsi2sk": CREATED_AT},
+    "tombstone": {"gsi2pk": "DELETED", "gsi2sk": CREATED_AT},
     "connection": {"gsi2pk": "LIVE", "gsi2sk": CREATED_AT},
 }
 OBJECTS = {"inputs/ana/job_1", "results/ana/job_1/result.json", "work/job_1/", "work/job_1/chunks/0007.jsonl"}
@@ -481,6 +488,7 @@ def test_keys_of_jobs_table() -> None:
         "document": jobs_table.document_key("ana", "notes"),
         "durations": jobs_table.durations_key("ana", "document"),
         "endpoint": jobs_table.endpoint_key("ana", "wh_1"),
+        "deleted endpoint": jobs_table.former_endpoint_key("ana", "wh_1"),
         "owner event": jobs_table.owner_event_key("ana", "evt_1"),
         "follower": jobs_table.follower_key("ana", "document", "c="),
         "open job": jobs_table.open_job_key("ana", "job_1"),
@@ -502,6 +510,7 @@ def test_indexes_of_jobs_table() -> None:
         "subscription": jobs_table.subscription_gsi1("c=", "job_1"),
         "follower": jobs_table.follower_gsi1("c=", "document"),
         "open job": jobs_table.open_job_gsi2("job_1", CREATED_AT),
+        "tombstone": jobs_table.tombstone_gsi2(CREATED_AT),
         "connection": jobs_table.connection_gsi2(CREATED_AT),
     } == INDEXES_OF_JOBS_TABLE
 
@@ -512,6 +521,12 @@ def test_attributes_of_jobs() -> None:
     item = job_item(job(**dict.fromkeys(names, "x") | {"result": {}, "error": {}}))
     assert set(item) == JOB
     assert set(event_item(job(sequence=1), "uploaded", {}, CREATED_AT)) == EVENT
+
+
+def test_tombstones() -> None:
+    """What is left of a deleted job has these attributes, and this message continues a deletion."""
+    assert set(KEPT) == {"pk", "sk", "entity", "job_id", "owner", "kind", "deleted_at", "expires_at"}
+    assert DELETION == "job-deletion.requested"
 
 
 def test_attributes_beside_jobs() -> None:
@@ -556,7 +571,7 @@ def test_attributes_of_websockets() -> None:
     table = Recorder()
     subscriptions = Subscriptions(table, "jobs", clock=lambda: NOW)
     subscriptions.issue_ticket("ana")
-    connection = subscriptions.connect("c=", owner="ana", job_id="job_1")
+    connection = subscriptions.connect("c=", owner="ana", job_id="job_1", link="x")
     subscriptions.subscribe(connection, "job_1")
     subscriptions.save_offset("job_1", 1, was=0)
     subscriptions.follow(connection, "document")
@@ -572,6 +587,23 @@ def test_attributes_of_api_keys() -> None:
     table = Recorder()
     KeyStore(table, "keys").create(owner="ana")
     assert table.attributes() == [API_KEY]
+
+
+def test_attributes_of_epochs() -> None:
+    """The epoch of an owner is stored so. After a rename, links that were ended are valid again."""
+    raised: list[dict[str, Any]] = []
+
+    class Table(Recorder):
+        def get_item(self, **request: Any) -> dict[str, Any]:
+            return {"Item": {"pk": "0123456789abcdef", "owner": "ana", "scopes": [], "created_at": ""}}
+
+        def transact_write_items(self, *, TransactItems: list[dict[str, Any]]) -> None:
+            raised.append(TransactItems[1]["Update"])
+
+    KeyStore(Table(), "keys").revoke("0123456789abcdef")
+    (update,) = raised
+    assert update["Key"] == {"pk": "owner#ana"}
+    assert update["UpdateExpression"] == "ADD epoch :one, revoked :key_ids"
 
 
 def test_keys_of_objects() -> None:

@@ -161,6 +161,7 @@ ENVIRONMENT = {
     "CORS_ORIGINS": "",
     "WAIT_SECONDS_MAX": "25",
     "LINK_HOURS": "48",
+    "EPOCH_CACHE_SECONDS": "60",
     "LIVE_URL": "wss://live.example.com/v1",
     "EMBEDDING": "bedrock",
     "EMBEDDING_MODEL": "model",

@@ -1,4 +1,4 @@
-"""Commands for jobs: submit, watch, follow, status, ls, cancel, retry."""
+"""Commands for jobs: submit, watch, follow, status, ls, cancel, delete, end-links, retry."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ def add_commands(commands: Any) -> None:
     command.add_argument("--kind", metavar="NAME", help="only jobs of this kind")
     add_limit_option(command)
     add_command(commands, "cancel", cancel, "cancel a job").add_argument("job")
+    command = add_command(commands, "delete", delete, "delete jobs that have ended, with all their data")
+    command.add_argument("job", nargs="+")
+    command = add_command(commands, "end-links", end_links, "end all links to a job; `status` shows new ones")
+    command.add_argument("job")
     command = add_command(commands, "retry", retry, "run a failed or canceled job again, as a new job")
     command.add_argument("job")
     add_wait_options(command, optional=True)
@@ -268,7 +272,7 @@ class _ConnectionNote:
         self._text = "Reconnected."
 
 
-# ── status, ls, cancel ───────────────────────────────────────────────────────────────────────────────────
+# ── status, ls, cancel, delete ───────────────────────────────────────────────────────────────────────────────────
 
 
 def status(options: argparse.Namespace, output: Output) -> int:
@@ -329,4 +333,19 @@ def cancel(options: argparse.Namespace, output: Output) -> int:
     with open_client(options) as client:
         job = client.cancel(options.job)
     output.record(job, job.job_id, job.status)
+    return OK
+
+
+def delete(options: argparse.Namespace, output: Output) -> int:
+    with open_client(options) as client:
+        for job_id in options.job:
+            client.delete_job(job_id)
+            output.note(f"{job_id} is deleted.")
+    return OK
+
+
+def end_links(options: argparse.Namespace, output: Output) -> int:
+    with open_client(options) as client:
+        client.end_links(options.job)
+    output.note(f"All links to {options.job} have ended. Their WebSockets end within five minutes.")
     return OK

@@ -30,6 +30,21 @@ def batch_key(job_id: str, batch: int) -> str:
     return f"{work_folder(job_id)}chunks/{batch:04d}.jsonl"
 
 
+def inputs_of(owner: str, job_id: str) -> str:
+    """The key of a job's text, and the prefix of further ones."""
+    return f"inputs/{owner}/{job_id}"
+
+
+def results_of(owner: str, job_id: str) -> str:
+    """The prefix of a job's result."""
+    return f"results/{owner}/{job_id}/"
+
+
+def parked_key(event_id: str) -> str:
+    """The key of an event that SNS refused."""
+    return f"parked/{event_id}.json"
+
+
 class Blobs:
     """Objects of one bucket."""
 
@@ -89,6 +104,18 @@ class Blobs:
         """The common prefixes directly below `prefix`, without it and without slashes."""
         answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, Delimiter="/")
         return [item["Prefix"].removeprefix(prefix).rstrip("/") for item in answer.get("CommonPrefixes", [])]
+
+    def copy(self, source: str, target: str) -> bool:
+        """Copy an object of at most 5 GB. Returns False if the source does not exist."""
+        try:
+            self._client.copy_object(
+                Bucket=self._bucket, Key=target, CopySource={"Bucket": self._bucket, "Key": source}
+            )
+        except ClientError as error:
+            if aws_errors.code(error) in ("404", "NoSuchKey"):
+                return False
+            raise
+        return True
 
     def delete(self, keys: list[str]) -> None:
         for start in range(0, len(keys), MAX_KEYS_PER_DELETE):

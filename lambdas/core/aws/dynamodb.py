@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer
 
 Item = dict[str, Any]
+MAX_KEYS = 100
+"""Of one batch of reads: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html"""
+MAX_WRITES = 25
+"""Of one batch: https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchWriteItem.html"""
 _plain = TypeDeserializer().deserialize
 
 
@@ -63,10 +67,7 @@ def is_expired(item: Mapping[str, Any], now: float) -> bool:
 
 
 def batch_get(client: Any, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Item]]:
-    """The items that exist, by table. Repeats the request for unprocessed keys. At most 100 keys, each once.
-
-    https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html
-    """
+    """The items that exist, by table. Repeats the request for unprocessed keys. At most MAX_KEYS, each once."""
     found: dict[str, list[Item]] = {table: [] for table in wanted}
     rest: dict[str, Any] = {table: keys for table, keys in wanted.items() if keys["Keys"]}
     while rest:
@@ -76,6 +77,15 @@ def batch_get(client: Any, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str,
         unprocessed = answer.get("UnprocessedKeys") or {}
         rest = {table: {**wanted[table], "Keys": keys["Keys"]} for table, keys in unprocessed.items()}
     return found
+
+
+def batch_delete(client: Any, table: str, keys: Sequence[Mapping[str, str]]) -> None:
+    """Delete these items. Repeats the request for unprocessed keys."""
+    for start in range(0, len(keys), MAX_WRITES):
+        batch = keys[start : start + MAX_WRITES]
+        rest: Any = {table: [{"DeleteRequest": {"Key": key}} for key in batch]}
+        while rest:
+            rest = client.batch_write_item(RequestItems=rest).get("UnprocessedItems")
 
 
 def new_image(record: Mapping[str, Any]) -> Item:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from core.aws.blobs import work_folder
-from core.errors import ConditionFailed
+from core.errors import ConditionFailed, JobDeleted
 from core.jobs.job import Job
 from core.jobs.kind import Kind, Services
 from core.jobs.machine import complete
@@ -20,8 +21,12 @@ def clean_up(kind: Kind, job: Job, services: Services) -> None:
     services.blobs.delete_all(work_folder(job.job_id))
 
 
-def clean_up_if_failed(kind: Kind, job: Job, services: Services) -> None:
+def clean_up_if_failed(jobs: JobStore, kind: Kind, job: Job, services: Services) -> None:
     """Clean up again if the job ended while its work went on: the work may have written files since."""
+    try:
+        job = jobs.get(job.job_id)
+    except JobDeleted:
+        job = replace(job, status="canceled")
     if job.status in ("canceled", "failed"):
         clean_up(kind, job, services)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.aws.blobs import Blobs
+from core.aws.blobs import Blobs, inputs_of
 from core.errors import InvalidRequest, PayloadTooLarge
 
 MAX_KEY_BYTES = 1024  # https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
@@ -33,7 +35,7 @@ class Inputs:
                 "Use POST /uploads.",
                 field=field,
             )
-        key = f"inputs/{self.owner}/{self.job_id}" + (f"/{name}" if name else "")
+        key = inputs_of(self.owner, self.job_id) + (f"/{name}" if name else "")
         etag = self.blobs.put(key, data, content_type="text/plain; charset=utf-8")
         return {"source_key": key, "etag": etag, "bytes": len(data)}
 
@@ -52,3 +54,22 @@ class Inputs:
         if size > self.max_upload_bytes:
             raise PayloadTooLarge(f"The file has {size} bytes; the limit is {self.max_upload_bytes}.", field=field)
         return {"source_key": s3_key, "etag": etag, "bytes": size}
+
+
+def copy_texts(stored: Any, *, owner: str, job_id: str, blobs: Blobs) -> Any:
+    """The stored input of an earlier job with copies of its texts, which belong to the job `job_id`.
+
+    So the deletion of the earlier job does not delete them. Uploads belong to no job.
+    """
+    key = re.compile(rf"{inputs_of(owner, 'job_')}[0-9A-Z]{{26}}((?:/.*)?)", re.DOTALL)
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: copied(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [copied(part) for part in value]
+        match = key.fullmatch(value) if isinstance(value, str) else None
+        target = inputs_of(owner, job_id) + match[1] if match else ""
+        return target if match and blobs.copy(value, target) else value
+
+    return copied(stored)

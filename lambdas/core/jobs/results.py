@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core import events
-from core.aws.blobs import Blobs
+from core.aws.blobs import Blobs, results_of
 from core.jobs.job import Job
 
 MAX_RESULT_BYTES = 32 * 1024
@@ -19,7 +19,7 @@ def store_if_large(blobs: Blobs, job: Job, result: Mapping[str, Any]) -> str | N
     body = events.encode(result)
     if len(body) <= MAX_RESULT_BYTES:
         return None
-    key = f"results/{job.owner}/{job.job_id}/result.json"
+    key = f"{results_of(job.owner, job.job_id)}result.json"
     blobs.put(key, body.encode(), content_type="application/json")
     return key
 

@@ -18,7 +18,15 @@ from botocore.exceptions import ClientError
 from core import events, ids, jobs_table
 from core.aws import errors as aws_errors
 from core.aws.dynamodb import Item, UnexpiredItems
-from core.errors import ConditionFailed, Conflict, Contended, InvalidRequest, JobClosed, NotFound
+from core.errors import (
+    ConditionFailed,
+    Conflict,
+    Contended,
+    InvalidRequest,
+    JobClosed,
+    JobDeleted,
+    NotFound,
+)
 from core.jobs.durations import Durations
 from core.jobs.event_log import JobLog
 from core.jobs.idempotency import Idempotency
@@ -29,9 +37,11 @@ from core.jobs.machine import Change
 from core.jobs.open_jobs import OpenJobs, Operation
 from core.jobs.progress import ProgressStore, counts
 from core.jobs.rows import event_item, job_item, read_job
+from core.jobs.tombstones import MISSING, is_tombstone
 
 MAX_CONTENTIONS = 10
-MISSING = "There is no such job. Check the id; jobs are kept for a limited time."
+DELETED = "This job was deleted."
+KEY_OF_DELETED = "The job of this Idempotency-Key was deleted. Use a new key to submit it again."
 WRITE_FAILED = "the condition of a write in the job's transaction failed"
 
 
@@ -84,8 +94,16 @@ class JobStore:
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, job_id: str, *, owner: str | None = None) -> Job:
-        """The job (strongly consistent). Raises NotFound if it does not exist or has another owner."""
+        """The job (strongly consistent).
+
+        Raises NotFound if it does not exist or has another owner, and its subclass JobDeleted if it was deleted.
+        """
         return _visible(self._items.get(jobs_table.job_key(job_id)), owner)
+
+    def require_open(self, job_id: str) -> None:
+        """Raises JobClosed if the job has ended."""
+        if self.get(job_id).is_final:
+            raise JobClosed("the job has ended")
 
     def snapshot(self, job_id: str, *, owner: str | None = None) -> Snapshot:
         """The job and the items that sort after it, in one query. Raises NotFound as `get` does."""
@@ -99,7 +117,7 @@ class JobStore:
     def job_of_key(self, owner: str, idempotency: Idempotency | None) -> Job | None:
         """The job that was submitted with this key before, if any.
 
-        Raises InvalidRequest if the key was used with another request.
+        Raises InvalidRequest if the key was used with another request, and JobDeleted if the job was deleted.
         """
         if idempotency is None:
             return None
@@ -111,7 +129,10 @@ class JobStore:
                 "This Idempotency-Key was used for another request. Use a new key, or send the same body.",
                 field="Idempotency-Key",
             )
-        return self.get(item["job_id"])
+        try:
+            return self.get(item["job_id"])
+        except JobDeleted:
+            raise JobDeleted(KEY_OF_DELETED, field="Idempotency-Key") from None
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -120,9 +141,9 @@ class JobStore:
     ) -> Submission:
         """Write a new job, its first event, the idempotency key and `writes` in one transaction.
 
-        Raises InvalidRequest if the key was used with another request, Conflict if another open job of an
-        exclusive kind has the same subject, ConditionFailed if the condition of one of `writes` failed, and
-        Contended after MAX_CONTENTIONS attempts.
+        Raises InvalidRequest if the key was used with another request, JobDeleted if its job was deleted, Conflict
+        if another open job of an exclusive kind has the same subject, ConditionFailed if the condition of one of
+        `writes` failed, and Contended after MAX_CONTENTIONS attempts.
         """
         verb, subject = kind.submitted_verb, kind.subject_of(job.input)
         exclusive = kind.exclusive_subject_of(job.input)
@@ -306,4 +327,6 @@ class JobStore:
 def _visible(item: Item | None, owner: str | None) -> Job:
     if item is None or (owner is not None and item["owner"] != owner):
         raise NotFound(MISSING)
+    if is_tombstone(item):
+        raise JobDeleted(DELETED)
     return read_job(item)

@@ -15,24 +15,27 @@ from core.jobs import Job, Snapshot
 from core.jobs.links import make_token
 from core.jobs.polling_interval import History, expected_duration, next_poll
 
-RESULT_LINK_SECONDS = 3600
+RESULT_LINK_SECONDS = 300
+"""No revocation ends this link, so it lives as long as a revoked key may. The next reading has a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkMaker:
     """Makes links to the API at `root` and to the WebSocket API at `live`.
 
-    Tokens in links are valid for `hours`. `sign(key, seconds=…)` makes a URL that reads an object.
+    Tokens in links are valid for `hours`. `sign(key, seconds=…)` makes a URL that reads an object. `epoch`: of the
+    job's owner, see `links`.
     """
 
     root: str
     live: str
     hours: int
     sign: Callable[..., str]
+    epoch: int = 0
 
     def of(self, job: Job) -> dict[str, str]:
         """`self` needs an API key; the others need no headers."""
-        token = make_token(job, now=time.time(), hours=self.hours)
+        token = make_token(job, now=time.time(), hours=self.hours, epoch=self.epoch)
         follow = f"{self.root}/follow/{token}"
         links = {
             "self": f"{self.root}/jobs/{job.job_id}",

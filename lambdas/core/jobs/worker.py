@@ -72,7 +72,7 @@ class Worker:
         try:
             self._work(kind, work, job, lease, context)
         except JobClosed:
-            clean_up_if_failed(kind, self.jobs.get(job.job_id), self.services)
+            clean_up_if_failed(self.jobs, kind, job, self.services)
             raise
 
     def _claimed(self, kind: Kind, job: Job, lease: str, context: Context) -> Job:

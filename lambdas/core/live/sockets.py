@@ -5,7 +5,7 @@ https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-how-to-c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any
@@ -46,7 +46,7 @@ class Sockets:
 
     def send_all(self, messages: Mapping[str, Sequence[str]]) -> dict[str, SendOutcome]:
         """Send messages to many connections at once. Both mappings are by connection id."""
-        with ThreadPoolExecutor(max(1, min(MAX_THREADS, len(messages)))) as pool:
+        with _threads(len(messages)) as pool:
             return dict(zip(messages, pool.map(self.send, messages, messages.values()), strict=True))
 
     def close(self, connection_id: str) -> None:
@@ -55,3 +55,12 @@ class Sockets:
             self._client.delete_connection(ConnectionId=connection_id)
         except (BotoCoreError, ClientError) as error:
             logger.warning("WebSocket not closed", reason=aws_errors.reason(error))
+
+    def close_all(self, connection_ids: Collection[str]) -> None:
+        """Close many connections at once."""
+        with _threads(len(connection_ids)) as pool:
+            list(pool.map(self.close, connection_ids))
+
+
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, min(MAX_THREADS, count)))

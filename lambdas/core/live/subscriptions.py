@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 
 from core import events, jobs_table
 from core.aws import errors as aws_errors
-from core.aws.dynamodb import Item, UnexpiredItems
+from core.aws.dynamodb import MAX_KEYS, Item, UnexpiredItems, batch_get
 from core.errors import Contended, Forbidden
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html
@@ -34,18 +34,25 @@ TICKET_SECONDS = 60
 MAX_SUBSCRIPTIONS = 100
 """Jobs and kinds for each connection."""
 
+TICKET_REFUSED = "This ticket is invalid, was used before or has expired. POST /live/tickets returns a new one."
+
 REQUESTED, ACTIVE = "requested", "active"
 CONCURRENT_PUSH = "two functions send to the subscribers of a job at once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """`job_id`: the only job it may subscribe to, if it was opened by a link. `connected_at`: epoch seconds."""
+    """`job_id`: the only job it may subscribe to, if it was opened by a link. `connected_at`: epoch seconds.
+
+    `epoch`: the owner's, when it was opened. `link`: the fingerprint of the job's link key then.
+    """
 
     connection_id: str
     owner: str
     connected_at: int
     job_id: str | None = None
+    epoch: int = 0
+    link: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,52 +96,51 @@ class Subscriptions:
 
     # ── tickets and connections ──────────────────────────────────────────────────────────────────────────
 
-    def issue_ticket(self, owner: str) -> tuple[str, int]:
-        """A ticket for one connection of this owner, and when it expires (epoch seconds)."""
+    def issue_ticket(self, owner: str, *, epoch: int = 0) -> tuple[str, int]:
+        """A ticket for one connection of this owner in this epoch, and when it expires (epoch seconds)."""
         ticket, expires_at = secrets.token_urlsafe(24), int(self._clock()) + TICKET_SECONDS
-        self._put({**jobs_table.ticket_key(ticket), "entity": "ticket", "owner": owner, "expires_at": expires_at})
+        facts = {"entity": "ticket", "owner": owner, "epoch": epoch, "expires_at": expires_at}
+        self._put(jobs_table.ticket_key(ticket) | facts)
         return ticket, expires_at
 
-    def redeem_ticket(self, ticket: str) -> str:
-        """The owner of a ticket, which is deleted. Raises Forbidden if it is invalid, used or expired."""
+    def redeem_ticket(self, ticket: str) -> tuple[str, int]:
+        """The owner and the epoch of a ticket, which is deleted. The caller checks the epoch.
+
+        Raises Forbidden if the ticket is invalid, used or expired.
+        """
         deleted = self._client.delete_item(
             TableName=self._table, Key=jobs_table.ticket_key(ticket), ReturnValues="ALL_OLD"
         ).get("Attributes")
         if deleted is None or not self._unexpired.is_unexpired(deleted):
-            raise Forbidden(
-                "This ticket is invalid, was used before or has expired. POST /live/tickets returns a new one."
-            )
-        return str(deleted["owner"])
+            raise Forbidden(TICKET_REFUSED)
+        return str(deleted["owner"]), int(deleted.get("epoch", 0))
 
-    def connect(self, connection_id: str, *, owner: str, job_id: str | None = None) -> Connection:
-        """Store a new connection."""
+    def connect(self, connection_id: str, *, owner: str, **facts: Any) -> Connection:
+        """Store a new connection. `facts`: other fields of Connection."""
         now = int(self._clock())
-        connection = Connection(connection_id=connection_id, owner=owner, connected_at=now, job_id=job_id)
+        connection = Connection(connection_id=connection_id, owner=owner, connected_at=now, **facts)
         self._put(
             jobs_table.connection_key(connection_id)
             | {"entity": "connection", "owner": owner, "connected_at": now, "expires_at": _expiry_of(connection)}
-            | ({"job_id": job_id} if job_id else {})
+            | {"epoch": connection.epoch}
+            | {name: value for name in ("job_id", "link") if (value := getattr(connection, name))}
             | jobs_table.connection_gsi2(events.timestamp(now))
         )
         return connection
 
     def connection(self, connection_id: str) -> Connection | None:
         item = self._get(jobs_table.connection_key(connection_id))
-        if item is None:
-            return None
-        return Connection(
-            connection_id=connection_id,
-            owner=item["owner"],
-            connected_at=int(item["connected_at"]),
-            job_id=item.get("job_id"),
-        )
+        return _connection(item) if item else None
 
-    def connections(self) -> Iterator[str]:
-        """The ids of all connections whose handshake is over."""
+    def connections(self) -> Iterator[Connection]:
+        """All connections whose handshake is over."""
         before = events.timestamp(self._clock() - HANDSHAKE_SECONDS)
         values = {":pk": jobs_table.LIVE_CONNECTIONS, ":before": before}
-        for page in self._query("gsi2pk = :pk AND gsi2sk < :before", values, IndexName="gsi2"):
-            yield from (jobs_table.connection_id_of(item["pk"]) for item in page["Items"])
+        options = {"IndexName": "gsi2", "PaginationConfig": {"PageSize": MAX_KEYS}}
+        for page in self._query("gsi2pk = :pk AND gsi2sk < :before", values, **options):
+            keys = [{name: item[name] for name in ("pk", "sk")} for item in page["Items"]]
+            found = batch_get(self._client, {self._table: {"Keys": keys}})
+            yield from map(_connection, found[self._table])
 
     def delete_connection(self, connection_id: str) -> None:
         """Delete a connection and its subscriptions."""
@@ -286,6 +292,17 @@ def _new_request_id() -> str:
 def _expiry_of(connection: Connection) -> int:
     """When DynamoDB may delete the connection's items, if nothing else has deleted them."""
     return connection.connected_at + CONNECTION_SECONDS + EXPIRY_MARGIN_SECONDS
+
+
+def _connection(item: Item) -> Connection:
+    return Connection(
+        connection_id=jobs_table.connection_id_of(item["pk"]),
+        owner=item["owner"],
+        connected_at=int(item["connected_at"]),
+        job_id=item.get("job_id"),
+        epoch=int(item.get("epoch", 0)),
+        link=item.get("link"),
+    )
 
 
 def _subscription(item: Item, offset: int) -> Subscription:

@@ -285,7 +285,10 @@ class DeliverySummary(Delivery):
 
 
 class DeliveryView(Delivery):
-    """The delivery with all attempts, oldest first, and `payload`, the exact text of the request body."""
+    """The delivery with all attempts, oldest first, and `payload`, the exact text of the request body.
+
+    The payload is empty after the job was deleted.
+    """
 
     attempts: list[AttemptView]
     payload: str

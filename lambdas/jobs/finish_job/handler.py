@@ -7,7 +7,7 @@ from typing import Any
 
 from core.aws import errors as aws_errors
 from core.dependencies import dependencies
-from core.errors import INTERNAL_ERROR, JobClosed, JobFailure, by_name
+from core.errors import INTERNAL_ERROR, JobClosed, JobDeleted, JobFailure, by_name
 from core.jobs import Job, fail
 from core.jobs.finish import complete_job
 from core.jobs.results import result_of
@@ -23,14 +23,19 @@ INTERNAL = ("internal", INTERNAL_ERROR)
 
 @aws_errors.raises_unavailable
 def handler(event: dict[str, Any], context: Any) -> dict[str, str]:
-    if event.get("detail-type") == "Step Functions Execution Status Change":
-        job = execution_ended(event["detail"])
-    elif "error" in event:
-        job = failed(event)
-    else:
-        job = succeeded(event)
+    try:
+        job = _finish(event)
+    except JobDeleted:
+        logger.info("job was deleted")
+        return {"status": "deleted"}
     logger.info("job finished", job_id=job.job_id, status=job.status)
     return {"job_id": job.job_id, "status": job.status}
+
+
+def _finish(event: dict[str, Any]) -> Job:
+    if event.get("detail-type") == "Step Functions Execution Status Change":
+        return execution_ended(event["detail"])
+    return failed(event) if "error" in event else succeeded(event)
 
 
 def succeeded(event: dict[str, Any]) -> Job:

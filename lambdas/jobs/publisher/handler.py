@@ -7,12 +7,14 @@ https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from core.aws import errors as aws_errors
-from core.aws.dynamodb import new_image
+from core.aws.blobs import parked_key
+from core.aws.dynamodb import Item, new_image
 from core.dependencies import dependencies
 from core.jobs.publisher import OF_JOBS
 from core.log import logger
@@ -24,17 +26,35 @@ CONFIGURATION_ERRORS = {"AuthorizationError", "AccessDenied", "AccessDeniedExcep
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    for record in event["Records"]:
+    records = event["Records"]
+    try:
+        deleted = _deleted_jobs([new_image(record) for record in records])
+    except (BotoCoreError, ClientError) as error:
+        logger.warning("jobs not read, will retry", reason=aws_errors.reason(error))
+        return _retry_from(records[0])
+    for record in records:
         item = new_image(record)
+        if item.get("job_id") in deleted:
+            logger.info("event of a deleted job dropped", event_id=item["event_id"])
+            continue
         try:
             dependencies.publisher.publish(item)
         except (BotoCoreError, ClientError) as error:
             if aws_errors.is_transient(error) or aws_errors.code(error) in CONFIGURATION_ERRORS:
                 reason = aws_errors.code(error)
                 logger.warning("event not published, will retry", event_id=item["event_id"], reason=reason)
-                return {"batchItemFailures": [{"itemIdentifier": record["dynamodb"]["SequenceNumber"]}]}
+                return _retry_from(record)
             park(item, error)
     return {"batchItemFailures": []}
+
+
+def _deleted_jobs(items: Sequence[Item]) -> set[str]:
+    """The jobs of these events that were deleted since. A batch has at most 100 events."""
+    return dependencies.jobs.listing.deleted({item["job_id"] for item in items if "job_id" in item})
+
+
+def _retry_from(record: dict[str, Any]) -> dict[str, Any]:
+    return {"batchItemFailures": [{"itemIdentifier": record["dynamodb"]["SequenceNumber"]}]}
 
 
 def park(item: dict[str, Any], error: Exception) -> None:
@@ -44,7 +64,7 @@ def park(item: dict[str, Any], error: Exception) -> None:
     """
     logger.error("event parked", event_id=item["event_id"], reason=aws_errors.code(error))
     facts = {key: value for key, value in item.items() if key in PARKED_ATTRIBUTES}
-    dependencies.blobs.put(f"parked/{item['event_id']}.json", json.dumps(facts).encode())
+    dependencies.blobs.put(parked_key(item["event_id"]), json.dumps(facts).encode())
     alert = json.dumps({"event": PARKED, "event_id": item["event_id"], "reason": aws_errors.code(error)})
     try:
         dependencies.publisher.alert({**item, "name": PARKED, "body": alert})

@@ -1,6 +1,6 @@
-"""Ends, once a minute, jobs that no Catch of a state machine can end.
+"""Ends, once a minute, jobs that no Catch of a state machine can end, and has deletions of jobs continued.
 
-Their deadline has passed, or a message about them is in a dead-letter queue.
+The deadline of such a job has passed, or a message about it is in a dead-letter queue.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from core.aws.batch import drain, log_and_continue
 from core.dependencies import dependencies
 from core.errors import NotFound, Unavailable
 from core.jobs import fail
+from core.jobs.deletion import DELETION, request_deletion
 from core.jobs.machine import expire
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, read_embedding_message
 from core.log import logger
@@ -24,6 +25,8 @@ def handler(event: dict[str, Any], context: Any) -> None:
     config = dependencies.settings
     with log_and_continue():
         end_overdue_jobs()
+    with log_and_continue():
+        continue_deletions()
     for queue_url, handle in (
         (config.indexing_dlq_url, handle_indexing_message),
         (config.embedding_dlq_url, handle_embedding_message),
@@ -42,9 +45,18 @@ def end_overdue_jobs() -> None:
                 logger.warning("job expired while it was open", job_id=job_id)
 
 
+def continue_deletions() -> None:
+    """Have deletions of jobs continued that were interrupted, or wait for an attempt of a webhook."""
+    for tombstone in dependencies.tombstones.due():
+        request_deletion(dependencies.sqs, dependencies.settings.indexing_queue_url, tombstone)
+
+
 def handle_indexing_message(body: str) -> bool:
     """Fail a job that could not be started. A clean-up that failed stays in the queue, to be redriven."""
     message = IndexingMessage.read(body)
+    if message.event == DELETION:  # it is continued without this message
+        logger.error("deletion failed too often, will retry", job_id=message.job_id)
+        return True
     if message.event not in {kind.submitted_event for kind in KINDS.values()}:
         # a message of a kind's own route has no job
         logger.error("clean-up failed too often", job_id=message.job_id, event_name=message.event)

@@ -1,4 +1,4 @@
-"""Starts the executions of jobs that run on a state machine, and cleans up after jobs of all kinds."""
+"""Starts executions of jobs that run on a state machine. Cleans up after jobs of all kinds, and deletes them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from core.aws.batch import BatchResponse, Record, process
 from core.dependencies import dependencies
 from core.errors import JobClosed, NotFound
 from core.jobs import Job, Kind, fail
+from core.jobs.deletion import DELETION
 from core.jobs.finish import clean_up
 from core.jobs.machine import wait_for_place
 from core.jobs.queue_messages import IndexingMessage
@@ -26,14 +27,21 @@ MIN_EXECUTION_SECONDS = 60
 """The timeout of an execution, even if the job's deadline is nearer: the reaper ends overdue jobs."""
 
 
+DELETION_SECONDS = 30
+"""Of the minute that the function has. The reaper has the rest of a long deletion continued."""
+
+
 def handler(event: dict[str, Any], context: Any) -> BatchResponse:
-    return process(event, handle)
+    until = time.monotonic() + DELETION_SECONDS
+    return process(event, lambda record: handle(record, until))
 
 
-def handle(record: Record) -> None:
+def handle(record: Record, until: float) -> None:
     message = IndexingMessage.read(record["body"])
     kind = KINDS.get(message.kind_name)
-    if kind is None:
+    if message.event == DELETION:
+        dependencies.deletion.run(message.fields["job_id"], clean_up=_clean_up_deleted, until=until)
+    elif kind is None:
         logger.error("message of an unknown kind", event_name=message.event, job_id=message.job_id)
     elif message.event in kind.event_names:
         _handle_event(kind, message.event, message.fields["job_id"])
@@ -50,9 +58,20 @@ def _handle_event(kind: Kind, name: str, job_id: str) -> None:
     if name == kind.submitted_event and kind.runs_on == "machine":
         start(kind, job)
     elif name in kind.final_events:
-        if job.status != "completed" and kind.runs_on == "machine":
-            stop(job)
-        clean_up(kind, job, dependencies.services)
+        _clean_up(kind, job)
+
+
+def _clean_up(kind: Kind, job: Job) -> None:
+    if job.status != "completed" and kind.runs_on == "machine":
+        stop(job)
+    clean_up(kind, job, dependencies.services)
+
+
+def _clean_up_deleted(job: Job) -> None:
+    """The message about the job's end finds no job any more."""
+    kind = KINDS.get(job.kind)
+    if kind:
+        _clean_up(kind, job)
 
 
 def start(kind: Kind, job: Job) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from core.aws import task_tokens
 from core.aws.batch import BatchResponse, Record, process, receives
 from core.dependencies import dependencies
-from core.errors import JobFailure, NotFound, RecadoError
+from core.errors import JobDeleted, JobFailure, NotFound, RecadoError
 from core.jobs import Job
 from core.jobs.attempt import seconds_left
 from core.jobs.finish import clean_up_if_failed
@@ -55,8 +55,11 @@ def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> N
         return
     try:
         _work_on_batch(job, message, left)
-        _clean_up_if_failed(dependencies.jobs.get(job.job_id))
+        _clean_up_if_failed(job)
     except JobFailure as error:
+        fail_task(message.token, error)
+    except JobDeleted as error:
+        _clean_up_if_failed(job)
         fail_task(message.token, error)
     except Exception as error:
         if receives(record) >= LAST_RECEIVE:
@@ -73,7 +76,7 @@ def _clean_up_if_failed(job: Job) -> None:
     """The job may have been canceled, and cleaned up, while the model was called."""
     kind = KINDS.get(job.kind)
     if kind:
-        clean_up_if_failed(kind, job, dependencies.services)
+        clean_up_if_failed(dependencies.jobs, kind, job, dependencies.services)
 
 
 def _work_on_batch(job: Job, message: BatchMessage, left: SecondsLeft) -> None:

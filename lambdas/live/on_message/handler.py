@@ -17,7 +17,7 @@ from core.errors import Conflict, Forbidden, InvalidRequest, RequestError
 from core.jobs import links, valid_job_id
 from core.jobs_table import MAX_SEQUENCE
 from core.live import messages
-from core.live.subscriptions import MAX_SUBSCRIPTIONS, Connection
+from core.live.subscriptions import MAX_SUBSCRIPTIONS, TICKET_REFUSED, Connection
 from core.log import logger
 from kinds.registry import KINDS
 
@@ -43,18 +43,32 @@ def connect(event: Mapping[str, Any]) -> Answer:
         if "token" in query:
             _connect_by_link(connection_id, query["token"], _sequence(query.get("after", "0")))
         else:
-            owner = dependencies.subscriptions.redeem_ticket(query.get("ticket", ""))
-            dependencies.subscriptions.connect(connection_id, owner=owner)
+            _connect_by_ticket(connection_id, query.get("ticket", ""))
     except RequestError as error:
         return {"statusCode": error.status}
     return {"statusCode": 200}
 
 
+def _connect_by_ticket(connection_id: str, ticket: str) -> None:
+    """Epochs are not cached here: `ping` finds every connection that was opened before a revocation."""
+    owner, epoch = dependencies.subscriptions.redeem_ticket(ticket)
+    if epoch != dependencies.keys.epoch(owner).number:
+        raise Forbidden(TICKET_REFUSED)
+    dependencies.subscriptions.connect(connection_id, owner=owner, epoch=epoch)
+
+
 def _connect_by_link(connection_id: str, token: str, after: int) -> None:
     """A connection by link is subscribed to the link's job, and cannot subscribe to others."""
-    job = links.resolve(token, dependencies.jobs.snapshot, now=time.time()).job
-    subscriptions = dependencies.subscriptions
-    connection = subscriptions.connect(connection_id, owner=job.owner, job_id=job.job_id)
+    found, epoch = links.resolve(
+        token,
+        dependencies.jobs.snapshot,
+        now=time.time(),
+        epochs=lambda owner: [dependencies.keys.epoch(owner).number],
+    )
+    job, subscriptions = found.job, dependencies.subscriptions
+    connection = subscriptions.connect(
+        connection_id, owner=job.owner, job_id=job.job_id, epoch=epoch, link=links.key_fingerprint(job)
+    )
     subscriptions.subscribe(connection, job.job_id, after=after)
 
 

@@ -18,7 +18,7 @@ from core import jobs_table
 from core.aws import errors as aws_errors
 from core.aws.dynamodb import new_image
 from core.dependencies import dependencies
-from core.errors import NotFound, Retryable, Unavailable
+from core.errors import JobDeleted, NotFound, Retryable, Unavailable
 from core.events import Event
 from core.live import messages
 from core.live.sockets import SendOutcome
@@ -70,7 +70,7 @@ def send_to_subscribers(job_id: str) -> set[str]:
         return connection_ids
     try:
         last, log = _missing_events(job_id, subscribers)
-    except NotFound:  # the job has expired since they subscribed
+    except NotFound:  # the job was deleted or has expired since they subscribed
         for subscription in subscribers.subscriptions:
             dependencies.subscriptions.unsubscribe(subscription.connection_id, job_id)
         return connection_ids
@@ -96,8 +96,9 @@ def _within_limit(subscribers: Subscribers) -> Subscribers:
 def _missing_events(job_id: str, subscribers: Subscribers) -> tuple[int, list[Event]]:
     """The sequence of the job's last event, and the events that at least one subscriber lacks."""
     jobs = dependencies.jobs
+    job = jobs.get(job_id)  # a deleted job has no subscribers
     # Without active subscribers the offset is unknown, and `after` of a request may be beyond the last event.
-    minimum = subscribers.offset if subscribers.active else jobs.get(job_id).sequence
+    minimum = subscribers.offset if subscribers.active else job.sequence
     log = list(jobs.log.read_all(job_id, after=min(one.after for one in subscribers.subscriptions)))
     return max([minimum, *(event.sequence or 0 for event in log)]), log
 
@@ -144,6 +145,18 @@ def send_to_followers(log: Sequence[Event], *, already_sent: Set[str]) -> None:
         return
     followers = dependencies.subscriptions.followers(log[0].owner, log[0].kind)
     packed, recipients = messages.of_events(log), [one for one in followers if one not in already_sent]
+    if recipients and _is_deleted(log[0].job_id):
+        return
     for connection_id, outcome in dependencies.sockets.send_all(dict.fromkeys(recipients, packed)).items():
         if outcome is not SendOutcome.SENT:
             _disconnect(connection_id)
+
+
+def _is_deleted(job_id: str | None) -> bool:
+    try:
+        dependencies.jobs.get(job_id or "")
+    except JobDeleted:
+        return True
+    except NotFound:  # it has expired
+        pass
+    return False

@@ -72,6 +72,8 @@ def redeliver(delivery_id: DeliveryId) -> Response[DeliverySummary]:
     delivery = _find(delivery_id, caller(router, "webhooks:write"))
     if dependencies.endpoints.find(delivery.owner, delivery.endpoint_id) is None:
         raise Conflict("The endpoint of this delivery was deleted, so no secret can sign it.")
+    if delivery.is_erased:
+        raise Conflict("The job of this delivery was deleted, and the payload with it.")
     if delivery.lease_until > time.time():
         raise Conflict("An attempt is in progress. Wait for its result and try again.")
     dependencies.webhooks_queue.send(Message.of(delivery, manual=True))

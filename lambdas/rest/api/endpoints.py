@@ -63,6 +63,8 @@ def change(endpoint: Endpoint, patch: WebhookPatch) -> Endpoint:
 def delete(owner: str, endpoint_id: str) -> None:
     """Raises NotFound if there is none. The sender cancels its open deliveries."""
     endpoint = dependencies.endpoints.get(owner, endpoint_id)
+    seconds = dependencies.settings.delivery_retention_days * DAY_SECONDS
+    dependencies.endpoints.keep_id(owner, endpoint_id, seconds=seconds)
     if not dependencies.endpoints.delete(owner, endpoint_id):
         raise missing(endpoint_id)
     _send_held(endpoint, expires_after=dependencies.settings.job_retention_days * DAY_SECONDS)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from core import events
 from core.dependencies import dependencies
-from core.http import caller, json_response
+from core.http import caller, json_response, key_id
 
 router = Router()
 
@@ -32,6 +32,7 @@ def create() -> Response[LiveTicket]:
     owner = caller(router, "jobs:read")
     limit = dependencies.settings.max_tickets_per_day
     dependencies.daily_quotas.use(owner, "tickets", limit=limit, what="tickets")
-    ticket, expires_at = dependencies.subscriptions.issue_ticket(owner)
+    epoch = dependencies.epochs.to_sign(owner, key_id(router))
+    ticket, expires_at = dependencies.subscriptions.issue_ticket(owner, epoch=epoch)
     url = f"{dependencies.settings.live_url}?ticket={ticket}"
     return json_response({"ticket": ticket, "url": url, "expires_at": events.timestamp(expires_at)}, status=201)

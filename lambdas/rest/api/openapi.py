@@ -31,6 +31,12 @@ KEY_PROBLEMS = {
     "403": "The key does not have the scope",
     **PROBLEMS,
 }
+JOB = "/jobs/{job_id}"
+JOB_PROBLEMS = {"404": "There is no such job", "410": "The job was deleted"}
+MORE_PROBLEMS = {
+    ("/jobs", "post"): {"410": "The job of the `Idempotency-Key` was deleted"},
+    (JOB, "delete"): {"409": "The job is open: cancel it first"},
+}
 LINK_PROBLEMS = {"403": "The link is invalid or has expired", **PROBLEMS}
 DESCRIPTION = "Runs slow AI work as jobs, and notifies you when they are done."
 
@@ -105,8 +111,10 @@ def _with_problems(schema: dict[str, Any]) -> dict[str, Any]:
     content = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path, operations in schema["paths"].items():
         problems = LINK_PROBLEMS if path.startswith(FOLLOWING) else KEY_PROBLEMS
-        for operation in operations.values():
-            for status, description in problems.items():
+        if path.startswith(JOB):
+            problems = problems | JOB_PROBLEMS
+        for method, operation in operations.items():
+            for status, description in (problems | MORE_PROBLEMS.get((path, method), {})).items():
                 operation["responses"][status] = {"description": description, **content}
     return schema
 

@@ -19,6 +19,7 @@ from core.errors import (
     Refused,
 )
 from core.jobs import Idempotency, Inputs, Job, Kind, Submission, fingerprint, links
+from core.jobs.inputs import copy_texts
 from core.jobs.models import JobRequest
 from core.webhooks.transport.guard import check_url
 from kinds.registry import KINDS
@@ -141,11 +142,12 @@ def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
     idempotency = _idempotency(idempotency_key, {"retry_of": job.job_id})
     if earlier := _check_open_jobs(job.owner, idempotency):
         return earlier
+    again_id = ids.new("job")
     again = _draft(
         kind,
-        ids.new("job"),
+        again_id,
         owner=job.owner,
-        input=job.input,
+        input=copy_texts(job.input, owner=job.owner, job_id=again_id, blobs=dependencies.blobs),
         metadata=job.metadata,
         webhook_url=job.webhook_url,
         webhook_events=job.webhook_events,

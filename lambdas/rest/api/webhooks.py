@@ -34,7 +34,7 @@ from core.webhooks.models import (
 )
 from kinds.replay.kind import ReplayMode
 from rest.api import endpoints
-from rest.api.jobs import ACCEPTED, IdempotencyKey, accepted_response
+from rest.api.jobs import ACCEPTED, IdempotencyKey, accepted_response, link_maker
 from rest.api.submission import submit_replay
 
 router = Router()
@@ -160,6 +160,7 @@ def _submit(
     endpoint: Endpoint, mode: ReplayMode, window: Window, *, idempotency_key: str | None, **wanted: Any
 ) -> Response[JobAccepted]:
     _check_window(window)
+    maker = link_maker(endpoint.owner)
     accepted = submit_replay(
         owner=endpoint.owner,
         endpoint_id=endpoint.endpoint_id,
@@ -169,7 +170,7 @@ def _submit(
         idempotency_key=idempotency_key,
         **{"statuses": (), "events": ()} | wanted,
     )
-    return accepted_response(accepted, location=f"../../jobs/{accepted.submission.job.job_id}")
+    return accepted_response(accepted, maker, location=f"../../jobs/{accepted.submission.job.job_id}")
 
 
 def _check_window(window: Window) -> None:

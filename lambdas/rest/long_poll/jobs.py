@@ -6,6 +6,7 @@ import json
 import math
 import re
 import time
+from collections.abc import Callable
 from itertools import chain
 from typing import Annotated, Any, Literal
 
@@ -26,6 +27,8 @@ HISTORY_SECONDS = 60
 MIN_REFUSAL_SECONDS = 5
 """Clients that wait reconnect at once or after a second. Beyond the limit of held requests they must not."""
 router = Router()
+Read = Callable[[], Snapshot]
+"""Reads the job, and checks that the caller may see it."""
 
 WaitSeconds = Annotated[int | None, Query(ge=0, description="How many seconds to wait for a change.")]
 Prefer = Annotated[str | None, Header(description="`wait=N` (RFC 7240) has the same effect as ?wait=N.")]
@@ -62,7 +65,7 @@ def status(
     if_none_match: IfNoneMatch = None,
 ) -> Response[JobStatus | str]:
     """With `wait`, the response is sent when the ETag differs from `If-None-Match`, or from the present one."""
-    return _status(_by_key(job_id), wait, prefer, if_none_match)
+    return _status(lambda: _by_key(job_id), wait, prefer, if_none_match)
 
 
 @router.get(
@@ -77,7 +80,7 @@ def follow_status(
     prefer: Prefer = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response[JobStatus | str]:
-    return _status(_by_link(token), wait, prefer, if_none_match)
+    return _status(lambda: _by_link(token), wait, prefer, if_none_match)
 
 
 @router.get("/jobs/<job_id>/events", tags=["jobs"], summary="Get a job's events, in order", responses=EVENTS)
@@ -89,7 +92,7 @@ def events(
     event: EventName = None,
 ) -> Response[EventLog | str]:
     """As JSON, or with `Accept: text/event-stream` as server-sent events: then it waits for the next event."""
-    return _events(_by_key(job_id), after, accept, last_event_id, event)
+    return _events(lambda: _by_key(job_id), after, accept, last_event_id, event)
 
 
 @router.get(
@@ -105,7 +108,7 @@ def follow_events(
     last_event_id: LastEventId = None,
     event: EventName = None,
 ) -> Response[EventLog | str]:
-    return _events(_by_link(token), after, accept, last_event_id, event)
+    return _events(lambda: _by_link(token), after, accept, last_event_id, event)
 
 
 def _by_key(job_id: str) -> Snapshot:
@@ -114,18 +117,17 @@ def _by_key(job_id: str) -> Snapshot:
 
 
 def _by_link(text: str) -> Snapshot:
-    return links.resolve(text, dependencies.jobs.snapshot, now=time.time())
+    found, _ = links.resolve(
+        text, dependencies.jobs.snapshot, now=time.time(), epochs=dependencies.epochs.to_verify
+    )
+    return found
 
 
-def _status(first: Snapshot, wait: int | None, prefer: str | None, known: str | None) -> Response[JobStatus | str]:
-    """`first` is the first read, so a request without `wait` costs one read."""
-    job = first.job
+def _status(read: Read, wait: int | None, prefer: str | None, known: str | None) -> Response[JobStatus | str]:
     preferred = _wait_preference(prefer) if wait is None else None
     seconds = min(wait or preferred or 0, dependencies.settings.wait_seconds_max)
-
-    def read() -> Snapshot:
-        return dependencies.jobs.snapshot(job.job_id, owner=job.owner)
-
+    first = read()
+    job = first.job
     reads = chain([first], iter(read, None))
     hold = dependencies.holds.of(job.owner, job.job_id, seconds=seconds)
     snapshot = until_changed(
@@ -142,9 +144,8 @@ def _status(first: Snapshot, wait: int | None, prefer: str | None, known: str | 
     return json_response(views.status_view(snapshot, history), headers=headers)
 
 
-def _events(
-    snapshot: Snapshot, after: int, accept: str, last_event_id: str | None, named: str | None
-) -> Response[Any]:
+def _events(read: Read, after: int, accept: str, last_event_id: str | None, named: str | None) -> Response[Any]:
+    snapshot = read()
     job, seconds = snapshot.job, dependencies.settings.wait_seconds_max
     if sse.CONTENT_TYPE not in accept.lower():
         log = dependencies.jobs.log.read(job.job_id, after=after, limit=MAX_EVENTS)
@@ -160,6 +161,8 @@ def _events(
         clock=time.monotonic,
         sleep=time.sleep,
     )
+    if log:
+        read()  # the link may have ended while it waited
     headers, retry_after = {"Cache-Control": "no-store"}, None
     if hold.refused:
         retry_after = _retry_after_refusal(snapshot, histories.of(job.owner, job.kind))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.aws.batch import BatchResponse, Record, process
@@ -16,7 +16,7 @@ from core.webhooks.deliveries.model import Delivery
 from core.webhooks.endpoints.model import Endpoint
 from webhooks.dispatch import replay
 from webhooks.dispatch.order import deliver_in_order
-from webhooks.dispatch.outbox import deliver, deliver_to_job, queue, wants
+from webhooks.dispatch.outbox import Created, deliver, deliver_to_job, queue, unless_deleted, wants
 
 
 def handler(event: dict[str, Any], context: Any) -> BatchResponse:
@@ -36,7 +36,10 @@ def handle(record: Record) -> None:
     if job and event.final_status == "completed":
         dependencies.jobs.durations.record(job)
     # The deliveries of a repeated message exist; those that have had no attempt are queued again.
-    queue(create_deliveries(event, job))
+    created = create_deliveries(event, job)
+    if job:
+        created = unless_deleted(job.job_id, created)
+    queue(delivery for delivery, waits in created if not waits)
 
 
 def _job(payload: Mapping[str, Any]) -> Job | None:
@@ -65,17 +68,18 @@ def _attribute(record: Record, name: str) -> str | None:
     return str(attribute["stringValue"]) if attribute else None
 
 
-def create_deliveries(event: Event, job: Job | None) -> list[Delivery]:
-    """Write the event's deliveries; returns those that do not wait for another delivery."""
+def create_deliveries(event: Event, job: Job | None) -> Sequence[Created]:
+    """Write the event's deliveries, and at ordered endpoints those of earlier events that are missing."""
     if event.name == "ping":
-        return deliver_ping(event)
-    ready = []
+        return [(delivery, False) for delivery in deliver_ping(event)]
+    created = []
     if job and job.webhook_url and job_wants(job, event):
-        ready.append(deliver_to_job(event, job))
+        created.append((deliver_to_job(event, job), False))
     for endpoint in dependencies.endpoints.of(event.owner):
         if wants(endpoint, event) and not is_about(event, endpoint):
-            ready += deliver_in_order(event, endpoint) if endpoint.ordered else [deliver(event, endpoint)]
-    return ready
+            ordered = endpoint.ordered
+            created += deliver_in_order(event, endpoint) if ordered else [(deliver(event, endpoint), False)]
+    return created
 
 
 def deliver_ping(event: Event) -> list[Delivery]:

@@ -10,24 +10,23 @@ from core.dependencies import dependencies
 from core.events import Event
 from core.webhooks.deliveries.model import Delivery, delivery_id
 from core.webhooks.endpoints.model import Endpoint
-from webhooks.dispatch.outbox import deliver, wants
+from webhooks.dispatch.outbox import Created, deliver, wants
 
 
-def deliver_in_order(event: Event, endpoint: Endpoint) -> list[Delivery]:
+def deliver_in_order(event: Event, endpoint: Endpoint) -> list[Created]:
     """Write this event's delivery, and those of earlier events that are missing, each linked to its predecessor.
 
-    They can be missing because messages arrive in any order. Returns the deliveries that wait for no other.
+    They can be missing because messages arrive in any order.
     """
     chain = _undelivered(event, endpoint)
     predecessor = _predecessor(chain[0], endpoint)
-    ready = []
+    created = []
     for link in chain:
         follows = predecessor and delivery_id(predecessor.event_id, endpoint.endpoint_id)
         delivery = deliver(link, endpoint, follows=follows)
-        if not link_to_predecessor(delivery):
-            ready.append(delivery)
+        created.append((delivery, link_to_predecessor(delivery)))
         predecessor = link
-    return ready
+    return created
 
 
 def _undelivered(event: Event, endpoint: Endpoint) -> list[Event]:

@@ -16,6 +16,9 @@ from core.webhooks.endpoints import filters, patterns
 from core.webhooks.endpoints.model import DEFAULT, Endpoint
 from kinds.registry import KINDS
 
+Created = tuple[Delivery, bool]
+"""A delivery, and whether it waits for another one."""
+
 
 def wants(endpoint: Endpoint, event: Event, *, names: Sequence[str] = ()) -> bool:
     """Whether the endpoint's patterns and filter match the event. `names` are patterns that replace its own."""
@@ -55,6 +58,15 @@ def _create(event: Event, endpoint_id: str, **facts: Any) -> Delivery:
             **facts,
         )
     )
+
+
+def unless_deleted(job_id: str, created: Sequence[Created]) -> Sequence[Created]:
+    """The same deliveries, or none if the job was deleted while they were written. Then they are erased."""
+    if not created or not dependencies.jobs.listing.deleted([job_id]):
+        return created
+    for delivery, _ in created:
+        dependencies.deliveries.erase(delivery)
+    return ()
 
 
 def queue(ready: Iterable[Delivery]) -> None:

@@ -18,9 +18,8 @@ from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.rows import id_of
 from core.webhooks.endpoints.model import Endpoint
 from webhooks.dispatch.order import link_to_predecessor
-from webhooks.dispatch.outbox import deliver, wants
+from webhooks.dispatch.outbox import Created, deliver, unless_deleted, wants
 
-Requeued = tuple[Delivery, bool]  # and whether it waits for another delivery
 MARGIN_SECONDS = 3600  # a job ends at most so long after its deadline
 
 
@@ -48,7 +47,7 @@ class Recover:
     def run_slice(self, job: Job, endpoint: Endpoint, position: str, *, limit: int) -> Slice:
         status, _, after = position.partition(" ")
         statuses = job.input["statuses"]
-        requeued: list[Requeued] = []
+        requeued: list[Created] = []
         examined = 0
         for current in statuses[statuses.index(status) if status else 0 :]:
             entries = dependencies.delivery_index.unsent(
@@ -67,7 +66,7 @@ class Recover:
         return Slice(_send(requeued), examined, position)
 
 
-def _requeue(entry: dict[str, Any], job: Job, *, status: str) -> Iterator[Requeued]:
+def _requeue(entry: dict[str, Any], job: Job, *, status: str) -> Iterator[Created]:
     """At an ordered endpoint it waits for its predecessor if that is open again. Tests are not sent again."""
     delivery = dependencies.deliveries.get(id_of(entry))
     if delivery is None or delivery.single:
@@ -87,18 +86,18 @@ class Replay:
 
     def run_slice(self, job: Job, endpoint: Endpoint, position: str, *, limit: int) -> Slice:
         span = _job_ids(job)
-        requeued: list[Requeued] = []
+        requeued: list[Created] = []
         examined = 0
         past_jobs = dependencies.jobs.listing.oldest_first(
             job.owner, **span | ({"after": position} if position else {})
         )
         for past in islice(past_jobs, limit):
-            requeued += _send_log(past, job, endpoint)
+            requeued += unless_deleted(past.job_id, list(_send_log(past, job, endpoint)))
             examined, position = examined + 1, past.job_id
         return Slice(_send(requeued), examined, position)
 
 
-def _send_log(past: Job, job: Job, endpoint: Endpoint) -> Iterator[Requeued]:
+def _send_log(past: Job, job: Job, endpoint: Endpoint) -> Iterator[Created]:
     """The deliveries of one job's log that this replay sends.
 
     A repetition, after a worker was killed, yields the same deliveries, so the chain of an ordered endpoint is
@@ -135,7 +134,7 @@ def _is_due(delivery: Delivery) -> bool:
     return delivery.status == "pending" and delivery.due <= time.time()
 
 
-def _send(requeued: list[Requeued]) -> int:
+def _send(requeued: list[Created]) -> int:
     """Queue the deliveries that wait for no other; returns the number of all of them."""
     ready = (delivery for delivery, waits in requeued if not waits and _is_due(delivery))
     dependencies.webhooks_queue.send_all(map(Message.of, ready))

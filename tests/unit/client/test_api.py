@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from recado import AsyncRecado, Recado, models
+from recado import AsyncRecado, Recado, errors, models
 from recado._api import Operations
 from recado._webhooks_api import WebhookOperations
 from recado.errors import ApiError, BadAnswer
@@ -74,6 +74,9 @@ CALLS: list[tuple[Act, Any, str, Any]] = [
         "POST /v1/live/tickets",
         None,
     ),
+    (lambda c: c.delete_job("job_1"), (202, "", {}), "DELETE /v1/jobs/job_1", None),
+    (lambda c: c.delete_job("a/b"), (204, "", {}), "DELETE /v1/jobs/a%2Fb", None),
+    (lambda c: c.end_links("job_1"), (204, "", {}), "DELETE /v1/jobs/job_1/links", None),
     (lambda c: c.documents(), {"documents": [DOCUMENT]}, "GET /v1/documents", None),
     (lambda c: c.document("a/b"), DOCUMENT | {"document_id": "a/b"}, "GET /v1/documents/a%2Fb", None),
     (lambda c: c.delete_document("a/b"), (204, "", {}), "DELETE /v1/documents/a%2Fb", None),
@@ -142,6 +145,21 @@ def test_each_method_sends_one_request(
     assert http.lines == [line]
     assert http.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert (http.body() if body is not None else http.requests[0].read()) == (body if body is not None else b"")
+
+
+@pytest.mark.parametrize(("status", "removed"), [(202, False), (204, True)])
+def test_deletion_of_a_job(call: Caller, http: StubHttp, status: int, removed: bool) -> None:
+    """The result says whether the data of the deleted job is removed."""
+    http.responses = [(status, "", {})]
+    assert call(lambda c: c.delete_job("job_1")) is removed
+
+
+def test_deleted_job(call: Caller, http: StubHttp) -> None:
+    """A 410 is Gone, which is a NotFound: who handles missing jobs handles deleted ones."""
+    http.responses = [(410, {"title": "job deleted", "detail": "This job was deleted."}, {})]
+    with pytest.raises(errors.Gone, match="was deleted"):
+        call(lambda c: c.job("job_1"))
+    assert issubclass(errors.Gone, errors.NotFound)
 
 
 def test_every_method_is_tested() -> None:

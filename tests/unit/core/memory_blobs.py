@@ -31,6 +31,11 @@ class MemoryBlobs(Blobs):
     def sizes(self, prefix: str) -> Iterator[tuple[str, int]]:
         yield from ((key, len(self.objects[key])) for key in sorted(self.objects) if key.startswith(prefix))
 
+    def copy(self, source: str, target: str) -> bool:
+        if source in self.objects:
+            self.objects[target] = self.objects[source]
+        return source in self.objects
+
     def delete(self, keys: list[str]) -> None:
         for key in keys:
             self.objects.pop(key, None)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import events
-from core.auth import OWNER, SCOPES, Key, KeyStore
+from core.auth import OWNER, RECHECK_SECONDS, REVOKED_EPOCH, SCOPES, Epoch, Epochs, Key, KeyStore
 from tests.unit.examples import NOW, FakeClock
 
 
@@ -98,6 +98,75 @@ def test_revoke_unknown_key(store: KeyStore) -> None:
     """Revoking an unknown id returns False and creates no key."""
     assert not store.revoke("0" * 16)
     assert list(store.list()) == []
+
+
+def test_epochs(store: KeyStore) -> None:
+    """Each revocation raises the epoch of the key's owner by one, and of nobody else. Epochs are not listed."""
+    (_, first), (_, second), (_, other) = (store.create(owner=owner) for owner in ("ana", "ana", "ben"))
+    assert store.epoch("ana") == Epoch()
+    store.revoke(first.key_id)
+    store.revoke(second.key_id)
+    store.revoke(first.key_id)
+    assert store.epoch("ana") == Epoch(3, frozenset({first.key_id, second.key_id}))
+    assert store.epoch("ben") == Epoch()
+    assert {key.key_id for key in store.list()} == {first.key_id, second.key_id, other.key_id}
+
+
+@pytest.mark.parametrize("text", ["", "owner#ana", "owner#", "0" * 15, "0" * 17, "A" * 16, "0" * 16 + "\n"])
+def test_revoke_what_is_no_key_id(store: KeyStore, text: str) -> None:
+    """Only an id can be revoked: not an epoch, and nothing else in the table."""
+    store.revoke(store.create(owner="ana")[1].key_id)
+    assert store.revoke(text) is None
+    assert store.epoch("ana").number == 1
+
+
+class TestEpochs:
+    """`Epochs` caches epochs for 60 seconds here."""
+
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        return FakeClock(0)
+
+    @pytest.fixture
+    def epochs(self, store: KeyStore, clock: FakeClock) -> Epochs:
+        return Epochs(store, seconds=60, clock=clock)
+
+    def test_cache(self, store: KeyStore, epochs: Epochs, clock: FakeClock) -> None:
+        """A link from before a revocation is verified for less than the cache's time after it."""
+        key = store.create(owner="ana")[1]
+        assert next(epochs.to_verify("ana")) == 0
+        store.revoke(key.key_id)
+        clock.now = 59.9
+        assert next(epochs.to_verify("ana")) == 0
+        clock.now = 60
+        assert set(epochs.to_verify("ana")) == {1}
+
+    def test_new_link(self, store: KeyStore, epochs: Epochs, clock: FakeClock) -> None:
+        """A link from after a revocation is verified where the old epoch is cached, a second after that read."""
+        key = store.create(owner="ana")[1]
+        assert list(epochs.to_verify("ana")) == [0, 0]
+        store.revoke(key.key_id)
+        clock.now = RECHECK_SECONDS
+        assert list(epochs.to_verify("ana")) == [0, 1]
+
+    def test_reads_of_wrong_links(self, epochs: Epochs, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Wrong links of one owner cost a read a second, however many there are."""
+        reads: list[str] = []
+        monkeypatch.setattr(epochs._keys, "epoch", lambda owner: reads.append(owner) or Epoch())
+        for _ in range(100):
+            assert list(epochs.to_verify("ana")) == [0, 0]
+            clock.now += 0.01
+        assert len(reads) <= 2
+
+    def test_revoked_key(self, store: KeyStore, epochs: Epochs, clock: FakeClock) -> None:
+        """What a revoked key signs is never verified; before the cache's end it signs with the old epoch."""
+        keys = [store.create(owner="ana")[1] for _ in range(2)]
+        assert epochs.to_sign("ana", keys[0].key_id) == 0
+        store.revoke(keys[0].key_id)
+        assert epochs.to_sign("ana", keys[0].key_id) == 0
+        clock.now = 60
+        assert epochs.to_sign("ana", keys[0].key_id) == REVOKED_EPOCH
+        assert epochs.to_sign("ana", keys[1].key_id) == 1
 
 
 TABLE = Table()

@@ -4,7 +4,7 @@
      ▲  ▲ │              ├────record────▶ failed        no attempt is left
      │  └─┼────record────┘                              the next attempt is due later
      │    ├─────end─────▶ discarded                     the endpoint is disabled
-     │    └─────end─────▶ canceled                      the endpoint was deleted
+     │    └─────end─────▶ canceled                      the endpoint or the job was deleted
      └─────────────────requeue────────── from any of the last four, when the owner replays the delivery
 
 A manual attempt can be made in each status.
@@ -60,7 +60,7 @@ class Delivery:
     an endpoint is read before each attempt. A `single` delivery has one attempt. `follows` and `followed_by` are
     the ids of the deliveries before and after it at an ordered endpoint. `queue_retries` counts how often the
     retry scheduler has queued it again since the last attempt. `reason` is why it ended without an attempt:
-    `disabled`, `deleted` or `circuit_open`.
+    `disabled`, `deleted`, `job_deleted` or `circuit_open`. The `body` is empty after the job was deleted.
     """
 
     delivery_id: str
@@ -93,6 +93,11 @@ class Delivery:
     @property
     def is_open(self) -> bool:
         return self.status in OPEN
+
+    @property
+    def is_erased(self) -> bool:
+        """Whether its job was deleted. Then nothing can be sent."""
+        return self.body == ""
 
     @property
     def destination(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.aws.dynamodb import Item, is_expired
+from core.aws.dynamodb import MAX_KEYS, Item, batch_get, is_expired
 from core.errors import NotFound
 from core.webhooks.deliveries.model import STATUSES, Attempt, Delivery, apply_attempt
 from core.webhooks.deliveries.rows import (
@@ -33,6 +33,8 @@ LEASE_SECONDS = 120  # longer than the sender may run: only a sender that was ki
 MAX_QUEUE_RETRY_DOUBLINGS = 8  # so that a queue that is hours behind does not fill up with copies
 NO_SUCH_DELIVERY = "There is no such delivery. Check the id. Deliveries are kept for a limited time."
 
+JOB_DELETED = "job_deleted"
+
 _UNCLAIMED = "attempts = :attempts AND lease_until <= :now AND #status IN (:pending, :sending)"
 
 
@@ -49,6 +51,15 @@ class DeliveryStore:
         key = delivery_key(delivery_id)
         item = self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
         return self._visible(item, owner)
+
+    def read_all(self, delivery_ids: Sequence[str]) -> list[Delivery]:
+        """Those that exist, expired ones included. Each id once."""
+        found: list[Delivery] = []
+        for start in range(0, len(delivery_ids), MAX_KEYS):
+            keys = [delivery_key(identifier) for identifier in delivery_ids[start : start + MAX_KEYS]]
+            items = batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
+            found += map(read_delivery, items[self._table])
+        return found
 
     def with_attempts(self, delivery_id: str, *, owner: str) -> tuple[Delivery, list[Attempt]]:
         """A delivery and all its attempts, oldest first. Raises NotFound."""
@@ -91,12 +102,13 @@ class DeliveryStore:
     def claim(self, delivery_id: str, *, attempts: int, manual: bool = False) -> Delivery | None:
         """Claim attempt `attempts` + 1 for LEASE_SECONDS; None if that attempt must not be made now.
 
-        A manual attempt can be claimed in any status, and does not change it.
+        A manual attempt can be claimed in any status, unless the delivery is erased, and does not change it.
         """
         now = int(self._clock())
         values: Item = {":attempts": attempts, ":now": now, ":lease": now + LEASE_SECONDS}
         condition = "attempts = :attempts AND lease_until <= :now AND expires_at > :now"
         if manual:
+            condition, values = f"{condition} AND #body <> :erased", values | {":erased": ""}
             return self._update(delivery_id, "SET lease_until = :lease", condition, values)
         return self._update(
             delivery_id,
@@ -149,6 +161,25 @@ class DeliveryStore:
             values=self._unclaimed(attempts),
         )
 
+    def erase(self, delivery: Delivery) -> bool:
+        """Delete the payload of a delivery whose job was deleted, and cancel it if it is open.
+
+        Returns False, and does nothing, while an attempt is in progress or if the delivery has changed meanwhile.
+        """
+        if delivery.is_erased:
+            return True
+        sets: Item = {"body": "", "lease_until": 0}
+        if delivery.is_open:
+            sets |= {"status": "canceled", "reason": JOB_DELETED}
+            sets |= status_entry(replace(delivery, status="canceled"), now=self._clock())
+        erased = self._set(
+            delivery.delivery_id,
+            sets,
+            condition="lease_until <= :now AND attempts = :attempts AND #status = :seen",
+            values={":now": int(self._clock()), ":attempts": delivery.attempts, ":seen": delivery.status},
+        )
+        return erased is not None
+
     def requeue(
         self,
         delivery: Delivery,
@@ -159,8 +190,8 @@ class DeliveryStore:
     ) -> Delivery | None:
         """Set a delivery of these statuses to pending, with its whole schedule and its whole retention again.
 
-        None if this replay has already done so, if the delivery is claimed, or if it has another status. A sender
-        whose lease is over loses its claim, because its record would undo this.
+        None if this replay has already done so, if the delivery is claimed or erased, or if it has another status.
+        A sender whose lease is over loses its claim, because its record would undo this.
         """
         now = int(self._clock())
         sets = {
@@ -180,8 +211,8 @@ class DeliveryStore:
             delivery.delivery_id,
             sets | status_entry(replace(delivery, status="pending", due=now), now=self._clock()),
             condition="lease_until <= :now AND (attribute_not_exists(replay) OR replay <> :replay_id)"
-            f" AND #status IN ({', '.join(allowed)})",
-            values={":now": now, ":replay_id": replay} | allowed,
+            f" AND #status IN ({', '.join(allowed)}) AND #body <> :erased",
+            values={":now": now, ":replay_id": replay, ":erased": ""} | allowed,
         )
 
     # ── when a sender gets it ────────────────────────────────────────────────────────────────────────────
@@ -275,7 +306,8 @@ class DeliveryStore:
 
         A caller that knows the delivery after the update passes it: to read the response is half of a call's time.
         """
-        used = {f"#{name}": name for name in {*names, "status"} if f"#{name}" in f"{expression} {condition}"}
+        text = f"{expression} {condition}"
+        used = {f"#{name}": name for name in {*names, "status", "body"} if f"#{name}" in text}
         try:
             answer = self._client.update_item(
                 TableName=self._table,

@@ -13,13 +13,21 @@ from botocore.exceptions import ClientError
 from core import events, ids
 from core.aws import errors as aws_errors
 from core.errors import Conflict, Contended
-from core.jobs_table import ENDPOINT_PREFIX, endpoint_key, owner_pk
+from core.jobs_table import (
+    ENDPOINT_PREFIX,
+    FORMER_ENDPOINT_PREFIX,
+    endpoint_key,
+    former_endpoint_key,
+    owner_pk,
+)
 from core.webhooks.endpoints.cipher import SecretCipher
 from core.webhooks.endpoints.model import DEFAULT, Endpoint, Key, missing
 from core.webhooks.endpoints.rows import endpoint_item, read_endpoint
 from core.webhooks.transport import signing
 
 _MAX_CONTENTIONS = 5
+MAX_IDS = 1000
+"""The most endpoints of an owner (`max_webhooks`), and of its deleted endpoints as many as `ids` returns."""
 
 
 class Endpoints:
@@ -66,6 +74,22 @@ class Endpoints:
             ConsistentRead=True,
         )
         return [read_endpoint(item) for page in pages for item in page["Items"]]
+
+    def ids(self, owner: str) -> set[str]:
+        """The ids that endpoints of the owner's deliveries can have: present ones, and the newest deleted ones."""
+        found = {DEFAULT}
+        for prefix in (ENDPOINT_PREFIX, FORMER_ENDPOINT_PREFIX):
+            answer = self._client.query(
+                TableName=self._table,
+                KeyConditionExpression="pk = :pk AND begins_with(sk, :sk)",
+                ExpressionAttributeValues={":pk": owner_pk(owner), ":sk": prefix},
+                ProjectionExpression="sk",
+                ScanIndexForward=False,
+                Limit=MAX_IDS,
+                ConsistentRead=True,
+            )
+            found |= {item["sk"].removeprefix(prefix) for item in answer["Items"]}
+        return found
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,6 +167,11 @@ class Endpoints:
                 continue
             return changed
         raise Contended("too many requests change the endpoint at once")
+
+    def keep_id(self, owner: str, endpoint_id: str, *, seconds: int) -> None:
+        """Keep the id of an endpoint that is about to be deleted, as long as its deliveries, for `ids`."""
+        facts = {"entity": "former_endpoint", "expires_at": int(self._clock()) + seconds}
+        self._client.put_item(TableName=self._table, Item=former_endpoint_key(owner, endpoint_id) | facts)
 
     def delete(self, owner: str, endpoint_id: str) -> bool:
         """False if there was none."""

@@ -24,7 +24,9 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     document = parse(data, limits=limits)
     text_key = f"{work_folder(job.job_id)}text"
     blobs.put(text_key, document.text.encode(), content_type="text/plain; charset=utf-8")
-    if jobs.get(job.job_id).is_final:  # canceled and cleaned up while the document was read
+    try:
+        jobs.require_open(job.job_id)
+    except JobClosed:  # canceled, perhaps deleted, and cleaned up while the document was read
         blobs.delete([text_key])
-        raise JobClosed("the job has ended")
+        raise
     return {"text_key": text_key, "characters": len(document.text), "media_type": document.media_type}

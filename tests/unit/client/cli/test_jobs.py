@@ -408,6 +408,23 @@ def test_ls(run: Run, service: StubService) -> None:
     assert service.requests == ["GET /v1/jobs?status=completed&kind=sonnet&limit=3"]
 
 
+def test_delete(run: Run, service: StubService) -> None:
+    """Several jobs can be deleted; an open one ends the command with the service's advice."""
+    service.responses[f"DELETE /jobs/{JOB_ID}"] = (202, "")
+    service.responses["DELETE /jobs/job_2"] = (204, "")
+    service.responses["DELETE /jobs/job_3"] = (409, {"title": "conflict", "detail": "Cancel it first."})
+    assert run("delete", JOB_ID, "job_2") == (0, "", f"{JOB_ID} is deleted.\njob_2 is deleted.\n")
+    code, out, err = run("delete", "job_3")
+    assert (code, out, "Cancel it first." in err) == (1, "", True)
+
+
+def test_end_links(run: Run, service: StubService) -> None:
+    """The command says when the links and their WebSockets end."""
+    service.responses[f"DELETE /jobs/{JOB_ID}/links"] = (204, "")
+    code, out, err = run("end-links", JOB_ID)
+    assert (code, out, "five minutes" in err) == (0, "", True)
+
+
 def test_cancel(run: Run, service: StubService) -> None:
     """The status of the job is printed."""
     service.reset(payloads(3, ending="canceled"))

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from core import ids
 from core.aws.blobs import Blobs
 from core.errors import InvalidRequest, PayloadTooLarge, SourceNotFound
 from core.jobs import Inputs
+from core.jobs.inputs import copy_texts
 from tests.unit.core.memory_blobs import MemoryBlobs
 
 LIMIT = 20  # bytes, of a text and of an upload
@@ -113,3 +115,39 @@ def test_limit_of_upload(size: int) -> None:
     with pytest.raises(PayloadTooLarge, match=f"{size} bytes; the limit is {LIMIT}") as caught:
         inputs(blobs).pin_upload("uploads/ana/upl_1/a", field="input.s3_key")
     assert caught.value.field == "input.s3_key"
+
+
+# ── copies for a retry ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_copies_of_texts() -> None:
+    """A retry gets copies of its texts under its own id, wherever their keys are; uploads keep their keys."""
+    blobs, first, second = MemoryBlobs(), ids.new("job"), ids.new("job")
+    blobs.objects = {f"inputs/ana/{first}": b"a", f"inputs/ana/{first}/name": b"b", "uploads/ana/u/f": b"c"}
+    stored = {
+        "source_key": f"inputs/ana/{first}",
+        "parts": [{"key": f"inputs/ana/{first}/name", "bytes": 1}],
+        "file": "uploads/ana/u/f",
+        "none": None,
+    }
+    copied = copy_texts(stored, owner="ana", job_id=second, blobs=blobs)
+    assert copied == {
+        "source_key": f"inputs/ana/{second}",
+        "parts": [{"key": f"inputs/ana/{second}/name", "bytes": 1}],
+        "file": "uploads/ana/u/f",
+        "none": None,
+    }
+    assert {key: blobs.objects[key] for key in (f"inputs/ana/{second}", f"inputs/ana/{second}/name")} == {
+        f"inputs/ana/{second}": b"a",
+        f"inputs/ana/{second}/name": b"b",
+    }
+
+
+@pytest.mark.parametrize("owner", ["ben", "ana-2", ""])
+def test_texts_of_others(owner: str) -> None:
+    """A text that looks like the key of another owner's object, or of none, stays a text."""
+    blobs, first = MemoryBlobs(), ids.new("job")
+    blobs.objects = {f"inputs/ben/{first}": b"secret"}
+    stored = {"text": f"inputs/{owner}/{first}", "missing": f"inputs/ana/{first}"}
+    assert copy_texts(stored, owner="ana", job_id=ids.new("job"), blobs=blobs) == stored
+    assert set(blobs.objects) == {f"inputs/ben/{first}"}

@@ -86,6 +86,34 @@ def test_another_job() -> None:
     assert not opens(TOKEN, replace(JOB, link_key=make_key()))
 
 
+def test_epoch_0_signs_as_before() -> None:
+    """Links that are out hold: this token was made by the version without epochs."""
+    made = job(job_id="job_01JDX0000000000000000000AA", link_key="k" * 32)
+    text = "01JDX0000000000000000000AA.1796173200.h_coCECJ1nBWJWU0WfnfIH6MfiAygVUu"
+    assert make_token(made, now=NOW, hours=HOURS) == text
+    assert opens(text, made)
+
+
+@given(st.integers(-1, 10**6), st.integers(-1, 10**6))
+def test_epochs(made_in: int, present: int) -> None:
+    """A token is valid in the epoch that it was made in, and in no other."""
+    text = make_token(JOB, now=NOW, hours=HOURS, epoch=made_in)
+    if made_in == present:
+        check_token(read_token(text), JOB, now=NOW, epoch=present)
+    else:
+        with pytest.raises(Forbidden):
+            check_token(read_token(text), JOB, now=NOW, epoch=present)
+
+
+def test_replaced_key() -> None:
+    """A job with another key refuses the tokens from before, and is otherwise unchanged."""
+    changed = links.replace_key(JOB, "").job
+    assert not opens(TOKEN, changed)
+    assert opens(make_token(changed, now=NOW, hours=HOURS), changed)
+    assert replace(changed, link_key=JOB.link_key) == JOB
+    assert links.key_fingerprint(changed) != links.key_fingerprint(JOB)
+
+
 def test_job_without_key() -> None:
     """A job without a key has no valid token, not even one signed with the empty key."""
     keyless = replace(JOB, link_key="")

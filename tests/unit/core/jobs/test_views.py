@@ -134,12 +134,12 @@ def test_webhook() -> None:
 
 
 def test_large_result() -> None:
-    """A large result is not shown. Its link is valid for an hour, for its object only."""
+    """A large result is not shown. Its link is valid for five minutes, for its object only."""
     key = f"results/ana/{RUNNING.job_id}/result.json"
     done = replace(RUNNING, status="completed", result_key=key)
     shown = views.job_view(snapshot(done), LINKS, UNKNOWN)
     assert (shown["result"], shown["result_truncated"]) == (None, True)
-    assert shown["links"]["result"] == f"https://data.example.com/{key}?seconds=3600"
+    assert shown["links"]["result"] == f"https://data.example.com/{key}?seconds=300"
     assert shown["links"] == views.job_summary(done, LINKS)["links"] == LINKS.of(done)
     assert JobView.model_validate(shown).model_dump(mode="json")["result_truncated"] is True
     assert "result_key" not in shown

@@ -59,7 +59,7 @@ def only(subscriptions: Any) -> Subscription:
 def test_ticket_is_valid_once(subscriptions: Subscriptions) -> None:
     """A ticket returns its owner once."""
     ticket, _ = subscriptions.issue_ticket("ana")
-    assert subscriptions.redeem_ticket(ticket) == "ana"
+    assert subscriptions.redeem_ticket(ticket) == ("ana", 0)
     with pytest.raises(Forbidden):
         subscriptions.redeem_ticket(ticket)
 
@@ -71,7 +71,7 @@ def test_ticket_expires(subscriptions: Subscriptions, clock: FakeClock, seconds:
     assert expires_at == clock.now + TICKET_SECONDS
     clock.now = expires_at + seconds
     if valid:
-        assert subscriptions.redeem_ticket(ticket) == "ana"
+        assert subscriptions.redeem_ticket(ticket) == ("ana", 0)
     else:
         for moment in (clock.now, clock.now - 1):
             clock.now = moment
@@ -95,7 +95,7 @@ def test_concurrent_redemption(dynamodb: Any, subscriptions: Subscriptions) -> N
 
         def __getattr__(self, name: str) -> Any:
             if name != "get_item":
-                rivals.append(subscriptions.redeem_ticket(ticket))
+                rivals.append(subscriptions.redeem_ticket(ticket)[0])
             return getattr(dynamodb, name)
 
     ticket, _ = subscriptions.issue_ticket("ana")
@@ -170,7 +170,7 @@ def test_connections(subscriptions: Subscriptions, clock: FakeClock) -> None:
     subscriptions.connect("new=", owner="ana")
     assert list(subscriptions.connections()) == []
     clock.now += 1
-    assert set(subscriptions.connections()) == all_ids
+    assert {one.connection_id for one in subscriptions.connections()} == all_ids
 
 
 def test_connections_only(subscriptions: Subscriptions, ana: Connection, clock: FakeClock) -> None:
@@ -178,7 +178,7 @@ def test_connections_only(subscriptions: Subscriptions, ana: Connection, clock: 
     subscriptions.subscribe(ana, JOB)
     subscriptions.follow(ana, "document")
     clock.now += HANDSHAKE_SECONDS + 1
-    assert list(subscriptions.connections()) == ["ana="]
+    assert list(subscriptions.connections()) == [ana]
 
 
 # ── subscriptions ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -49,7 +49,7 @@ def streamed(number: int, item: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def calls(environment: dict[str, str], topics: None, bucket: str) -> Any:
+def calls(environment: dict[str, str], topics: None, bucket: str, jobs_table: str) -> Any:
     """Records every call to AWS."""
     calls = Calls(Clock())
     with calls.intercepted():
@@ -150,3 +150,18 @@ def test_alert_for_parked_event(calls: Calls, blobs: Blobs) -> None:
     calls.fail("sns", "Publish", "InvalidParameter")
     assert publish(record(3)) == []
     assert list(blobs.keys("parked/")) == ["parked/evt_2.json", "parked/evt_3.json"]
+
+
+def test_deleted_jobs(calls: Calls, dynamodb: Any, jobs_table: str) -> None:
+    """Events of deleted jobs are dropped, those before and after them are not."""
+    tombstone = {"pk": "JOB#job_2", "sk": "META", "deleted_at": "2026-11-29T14:33:00.123Z"}
+    dynamodb.put_item(TableName=jobs_table, Item=tombstone)
+    assert publish(record(1), record(2, name="document.failed"), record(3)) == []
+    assert published(calls) == [("events", "document.chunked")] * 2
+
+
+def test_unread_jobs(calls: Calls) -> None:
+    """If it cannot be read which jobs were deleted, nothing is published, and all is retried."""
+    calls.fail("dynamodb", "BatchGetItem", "InternalServerError", times=None)
+    assert publish(record(1), record(2)) == ["1001"]
+    assert published(calls) == []

@@ -26,12 +26,12 @@ NOW = time.time()
 
 
 @pytest.fixture
-def jobs(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> JobStore:
+def jobs(environment: dict[str, str], dynamodb: Any, jobs_table: str, keys_table: str) -> JobStore:
     return JobStore(dynamodb, jobs_table)
 
 
 @pytest.fixture
-def subscriptions(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> Subscriptions:
+def subscriptions(environment: dict[str, str], dynamodb: Any, jobs_table: str, keys_table: str) -> Subscriptions:
     return Subscriptions(dynamodb, jobs_table)
 
 

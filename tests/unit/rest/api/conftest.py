@@ -16,7 +16,12 @@ Api = Callable[..., Answer]
 
 @pytest.fixture
 def deployed(
-    environment: dict[str, str], jobs_table: str, deliveries_table: str, bucket: str, secrets_key: str
+    environment: dict[str, str],
+    jobs_table: str,
+    deliveries_table: str,
+    keys_table: str,
+    bucket: str,
+    secrets_key: str,
 ) -> Dependencies:
     """The dependencies of the API, with empty tables."""
     return dependencies

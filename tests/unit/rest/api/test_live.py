@@ -29,6 +29,6 @@ def test_ticket(api: Api, deployed: Dependencies, body: Any) -> None:
     place = urlsplit(answer.json["url"])
     assert f"{place.scheme}://{place.netloc}{place.path}" == deployed.settings.live_url
     assert parse_qsl(place.query, strict_parsing=True) == [("ticket", answer.json["ticket"])]
-    assert deployed.subscriptions.redeem_ticket(answer.json["ticket"]) == "ana"
+    assert deployed.subscriptions.redeem_ticket(answer.json["ticket"]) == ("ana", 0)
     with pytest.raises(Forbidden):
         deployed.subscriptions.redeem_ticket(answer.json["ticket"])

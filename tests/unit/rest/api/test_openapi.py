@@ -68,11 +68,14 @@ def test_path_parameters() -> None:
 
 
 def test_errors() -> None:
-    """401, 403, 422 and 429 are described as problem documents."""
+    """401, 403, 422 and 429 are problem documents, and so is what a deleted or open job answers."""
     reference = {"$ref": "#/components/schemas/Problem"}
-    for _, path, operation in operations():
+    for method, path, operation in operations():
         problems = {status for status in operation["responses"] if status.startswith("4")}
-        assert problems == ({"403", "422", "429"} if path.startswith("/follow/") else {"401", "403", "422", "429"})
+        expected = {"403", "422", "429"} if path.startswith("/follow/") else {"401", "403", "422", "429"}
+        expected |= {"404", "410"} if path.startswith("/jobs/{job_id}") else set()
+        expected |= {("post", "/jobs"): {"410"}, ("delete", "/jobs/{job_id}"): {"409"}}.get((method, path), set())
+        assert problems == expected
         for status in problems:
             assert operation["responses"][status]["content"] == {"application/problem+json": {"schema": reference}}
     assert set(document()["components"]["schemas"]["Problem"]["properties"]) == {

@@ -154,8 +154,11 @@ def test_retry(api: Api, deployed: Dependencies, change: Any) -> None:
     assert answer.headers["location"] == f"../{again['job_id']}"
     assert (again["retry_of"], again["status"], again["attempts"]) == (job_id, "queued", 0)
     old, new = deployed.jobs.get(job_id), deployed.jobs.get(again["job_id"])
-    for name in ("input", "metadata", "webhook_url", "webhook_events", "owner", "kind"):
+    for name in ("metadata", "webhook_url", "webhook_events", "owner", "kind"):
         assert getattr(new, name) == getattr(old, name)
+    copy = old.input["source_key"].replace(job_id, new.job_id)
+    assert new.input == {**old.input, "source_key": copy}
+    assert deployed.blobs.get(copy, etag=new.input["etag"]) == deployed.blobs.get(old.input["source_key"])
     assert old.status in ("canceled", "failed")
     assert [event.name for event in deployed.jobs.log.read(new.job_id)] == ["document.uploaded"]
 

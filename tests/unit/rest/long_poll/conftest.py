@@ -13,7 +13,7 @@ from tests.unit.examples import FakeClock, job
 
 
 @pytest.fixture
-def store(environment: dict[str, str], dynamodb: Any, jobs_table: str) -> JobStore:
+def store(environment: dict[str, str], dynamodb: Any, jobs_table: str, keys_table: str) -> JobStore:
     return JobStore(dynamodb, jobs_table)
 
 

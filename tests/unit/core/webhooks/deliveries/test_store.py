@@ -473,3 +473,60 @@ def test_attempts_expire_with_it(bench: Bench) -> None:
     items = bench.table.scan(TableName=bench.name)["Items"]
     assert len(items) == 3
     assert {int(item["expires_at"]) for item in items} == {subject.expires_at}
+
+
+# ── erase ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_erase(bench: Bench, status: str) -> None:
+    """An open delivery is canceled with the reason; one that has ended keeps its status. No payload is left."""
+    created = bench.created(status=status)
+    assert bench.store.erase(created)
+    erased = bench.now(created)
+    was_open = status in ("pending", "sending")
+    assert (erased.status, erased.reason) == (("canceled", "job_deleted") if was_open else (status, None))
+    assert (erased.body, erased.is_erased) == ("", True)
+    assert bench.due() == []
+    assert bench.store.erase(erased)
+
+
+@pytest.mark.parametrize("manual", [False, True])
+def test_erase_during_an_attempt(bench: Bench, manual: bool) -> None:
+    """While an attempt is in progress nothing is erased; after its record it is, and not tried again."""
+    created = bench.created()
+    claimed = bench.claimed(created, manual=manual)
+    assert not bench.store.erase(claimed)
+    assert bench.now(created) == claimed
+    recorded = bench.store.record(claimed, failure(1), wait=60)
+    assert recorded is not None
+    assert bench.store.erase(recorded)
+    assert (bench.now(created).status, bench.due()) == ("canceled", [])
+
+
+def test_erase_of_what_has_changed(bench: Bench) -> None:
+    """A delivery that was claimed or attempted since it was read is not erased."""
+    created = bench.created()
+    claimed = bench.claimed(created)
+    assert not bench.store.erase(created)
+    bench.store.record(claimed, failure(1), wait=60)
+    assert not bench.store.erase(created)
+    assert bench.now(created).body == created.body
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_erased_delivery_is_not_sent(bench: Bench, status: str) -> None:
+    """No attempt of an erased delivery can be claimed, by hand neither, and no replay opens it again."""
+    created = bench.created(status=status)
+    bench.store.erase(created)
+    for manual in (False, True):
+        assert bench.store.claim(created.delivery_id, attempts=0, manual=manual) is None
+    assert bench.store.requeue(created, replay="job_2") is None
+    assert bench.now(created).is_erased
+
+
+def test_read_all(bench: Bench) -> None:
+    """More deliveries than one request reads are read; those that do not exist are left out."""
+    wanted = [bench.created(event_id=ids.new("evt")).delivery_id for _ in range(3)]
+    missing = [f"dlv_{number}" for number in range(200)]
+    assert {each.delivery_id for each in bench.store.read_all([*missing, *wanted])} == set(wanted)
