@@ -66,7 +66,7 @@ class OpenJobs:
         return self._put(jobs_table.running_job_key(job.owner, job.job_id), "running_job", job)
 
     def put_exclusive(self, job: Job) -> list[Operation]:
-        """On the condition that no other job of the kind about the subject is open. None if that is allowed."""
+        """On condition that no other job of the kind about the subject is open. Empty if another may be open."""
         if job.exclusive is None:
             return []
         key = jobs_table.exclusive_key(job.owner, job.kind, job.exclusive)
