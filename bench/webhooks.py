@@ -52,7 +52,6 @@ from core.webhooks.transport import client, signing  # noqa: E402
 from core.webhooks.transport.connection_pool import ConnectionPool  # noqa: E402
 from core.webhooks.transport.guard import Policy  # noqa: E402
 from webhooks.retry_scheduler import handler as retry_scheduler  # noqa: E402
-from webhooks.sender import batch as sender_batch  # noqa: E402
 from webhooks.sender import handler as sender_handler  # noqa: E402
 
 THREADS = 32
@@ -183,7 +182,7 @@ class Sender:
             self._aws.ask("load", "deliveries", [stored(row) for row in rows])
             self._queue.send_all(map(Message.of, rows))
             if batch is not event_ids:
-                sender_batch.send(self._receive(10))
+                sender_handler.handler({"Records": self._receive(10)}, None)
         self._aws.ask("calls")
 
     def send(self, url: str, event_ids: list[str], started: dict[str, float]) -> None:
@@ -194,9 +193,9 @@ class Sender:
             failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
             self._queue.delete([record for record in records if record["messageId"] not in failed])
 
-    def _receive_and_record(self, count: int) -> list[dict[str, Any]]:
+    def _receive_and_record(self, count: int, *, wait_seconds: int = 0) -> list[dict[str, Any]]:
         """An event is started when its message is received."""
-        records, now = self._receive(count), time.monotonic()
+        records, now = self._receive(count, wait_seconds=wait_seconds), time.monotonic()
         for record in records:
             self._started["evt_" + Message.parse(record["body"]).delivery_id.split("_")[1]] = now
         return records

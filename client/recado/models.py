@@ -346,7 +346,7 @@ class Hit(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Circuit(Record):
-    """The circuit breaker of an endpoint. While it is open, deliveries wait without using up attempts."""
+    """The circuit breaker of an endpoint or of its host. While it is open, deliveries wait without using up attempts."""
 
     state: str
     next_probe_at: str | None = None
@@ -370,6 +370,7 @@ class Webhook(Record):
     disabled_reason: str | None = None
     failing_since: str | None = None
     circuit: Circuit | None = None
+    host_circuit: Circuit | None = None
     counters: Mapping[str, Any] | None = None
     created_at: str = ""
     secret: str | None = None

@@ -198,6 +198,7 @@ class WebhookView(BaseModel):
     disabled_at: str | None
     failing_since: str | None
     circuit: Circuit | None
+    host_circuit: Circuit | None = Field(description="Of all your webhooks to the same host and port.")
     counters: Counters | None
     old_secrets: list[OldSecret]
     public_key: IfAny = None

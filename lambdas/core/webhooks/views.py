@@ -13,8 +13,10 @@ from core.webhooks.endpoints.headers import MASK
 from core.webhooks.endpoints.model import Endpoint, Key
 
 
-def webhook(endpoint: Endpoint, health: Health | None, *, root: str, now: float) -> dict[str, Any]:
-    """An endpoint without its secrets and the values of its headers. `health` is None for the default one."""
+def webhook(
+    endpoint: Endpoint, health: Health | None, host_health: Health | None, *, root: str, now: float
+) -> dict[str, Any]:
+    """An endpoint without its secrets and the values of its headers. The default one has no health."""
     shown = (
         *("url", "filter", "description", "rate_limit", "format", "ordered", "signing"),
         *("enabled", "disabled_reason", "disabled_at", "created_at", "updated_at"),
@@ -26,6 +28,7 @@ def webhook(endpoint: Endpoint, health: Health | None, *, root: str, now: float)
         "headers": dict.fromkeys(endpoint.headers, MASK),
         "failing_since": health.failing_since if health else None,
         "circuit": _circuit(health) if health else None,
+        "host_circuit": _circuit(host_health) if host_health else None,
         "counters": _counters(health) if health else None,
         "old_secrets": [{"expires_at": _expiry(key)} for key in old],
         "public_key": current.public,

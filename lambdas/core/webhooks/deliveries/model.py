@@ -18,8 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core import events, ids
+from core.errors import Refused
 from core.webhooks.endpoints.model import DEFAULT
+from core.webhooks.transport.guard import host_and_port
 
+HOST_PREFIX = "host#"
 OPEN = ("pending", "sending")
 UNSENT = ("failed", "discarded", "canceled")
 STATUSES = (*OPEN, "delivered", *UNSENT)
@@ -152,7 +155,18 @@ def is_delivery_id(text: str) -> bool:
 
 
 def destination_of(endpoint_id: str, url: str | None) -> str:
-    """The unit of circuit breaker, rate limit and queue group: an endpoint, or one URL that jobs name."""
+    """The unit of circuit breaker and rate limit: an endpoint, or one URL that jobs name."""
     if endpoint_id != DEFAULT:
         return endpoint_id
     return f"{DEFAULT}-{hashlib.sha256(str(url).encode()).hexdigest()[:16]}"
+
+
+def host_destination(url: str | None) -> str:
+    """The destination that all URLs of one host and port share. It has a circuit breaker, too.
+
+    Malformed URLs share one; no request is made to them.
+    """
+    try:
+        return HOST_PREFIX + host_and_port(url or "")
+    except Refused:
+        return HOST_PREFIX
