@@ -346,7 +346,7 @@ class Hit(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Circuit(Record):
-    """The circuit breaker of an endpoint or of its host. While it is open, deliveries wait without using up attempts."""
+    """The circuit of an endpoint or of its host. While it is open, deliveries wait without using up attempts."""
 
     state: str
     next_probe_at: str | None = None

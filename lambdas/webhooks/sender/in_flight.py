@@ -69,9 +69,11 @@ class InFlight:
             return running
 
     def end(self, running: Running) -> None:
+        """It can be called again."""
         with self._changed:
             host = running.host
-            self._running[host.owner].remove(running)
+            if running in self._running[host.owner]:
+                self._running[host.owner].remove(running)
             if host.is_verified:
                 self._verified.add((host.owner, host.name))
             self._changed.notify_all()

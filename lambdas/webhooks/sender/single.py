@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from core.aws.batch import Failures, receives
 from core.dependencies import dependencies
@@ -43,18 +44,21 @@ def _send_if_room(received: Received, destination: Destination, in_flight: InFli
         if is_checked and host.is_failing:
             put_back([message])
         elif destination.endpoint and not is_rate_limited(message, destination.endpoint):
-            _send(received, destination)
+            _send(received, destination, on_attempted=lambda: in_flight.end(running))
     finally:
         in_flight.end(running)
 
 
-def _send(received: Received, destination: Destination) -> None:
+def _send(received: Received, destination: Destination, *, on_attempted: Callable[[], None]) -> None:
     message = received.message
     claimed = dependencies.deliveries.claim(message.delivery_id, attempts=message.attempts, manual=message.manual)
     if claimed is None:
         check_unclaimable(received, destination)
     elif destination.endpoint:
-        attempt_and_record(claimed, message, destination.endpoint, destination)
+        attempt = attempt_claimed(claimed, message, destination.endpoint, destination)
+        on_attempted()
+        if attempt:
+            record(claimed, attempt, message, destination.endpoint, destination)
 
 
 def check_unclaimable(received: Received, destination: Destination) -> None:
@@ -72,7 +76,10 @@ def check_unclaimable(received: Received, destination: Destination) -> None:
             disable_if_gone_or_failing(delivery, endpoint, destination, status=last.status)
 
 
-def attempt_and_record(claimed: Delivery, message: Message, endpoint: Endpoint, destination: Destination) -> None:
+def attempt_claimed(
+    claimed: Delivery, message: Message, endpoint: Endpoint, destination: Destination
+) -> Attempt | None:
+    """None if no attempt could be made yet. Then the message has been put back."""
     if destination.secrets_error:
         raise destination.secrets_error
     trigger = "manual" if message.manual else "probe" if message.probe else "automatic"
@@ -81,8 +88,14 @@ def attempt_and_record(claimed: Delivery, message: Message, endpoint: Endpoint, 
     except LookupsBusy:
         dependencies.deliveries.release(claimed)
         put_back([message])
-        return
+        return None
     destination.host.note(attempt, probe=message.host_probe)
+    return attempt
+
+
+def record(
+    claimed: Delivery, attempt: Attempt, message: Message, endpoint: Endpoint, destination: Destination
+) -> None:
     recorded = dependencies.deliveries.record(
         claimed, attempt, wait=next_wait(claimed, attempt), ordered=endpoint.ordered
     )
