@@ -237,12 +237,17 @@ def _batch_write(tables: Tables, request: Item) -> Item:
 
 
 def _send(queues: Queues, request: Item) -> Item:
-    queues[request["QueueUrl"]].append(request["MessageBody"])
+    add = queues[request["QueueUrl"]].append
+    if delay := request.get("DelaySeconds"):
+        asyncio.get_running_loop().call_later(delay, add, request["MessageBody"])
+    else:
+        add(request["MessageBody"])
     return {"MessageId": "1"}
 
 
 def _send_batch(queues: Queues, request: Item) -> Item:
-    queues[request["QueueUrl"]].extend(entry["MessageBody"] for entry in request["Entries"])
+    for entry in request["Entries"]:
+        _send(queues, entry | {"QueueUrl": request["QueueUrl"]})
     return {"Successful": [{"Id": entry["Id"], "MessageId": "1"} for entry in request["Entries"]], "Failed": []}
 
 
