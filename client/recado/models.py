@@ -404,6 +404,7 @@ class Delivery(Record):
     job_id: str | None = None
     sequence: int | None = None
     next_attempt_at: str | None = None
+    waits_for: str | None = None
     last_attempt: Attempt | None = None
     attempts: tuple[Attempt, ...] = ()
     payload: str | None = None

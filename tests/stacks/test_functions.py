@@ -98,7 +98,7 @@ def test_worker_knows_its_last_receive(app: Assembly) -> None:
 
 def test_sender_sends_a_whole_batch_in_parallel(app: Assembly) -> None:
     """`sender` has a thread for each message of the mapping's batch, so all of them end within one timeout."""
-    assert mapping_of(app, "sender").properties["BatchSize"] == sender.BATCH
+    assert mapping_of(app, "sender").properties["BatchSize"] == polling.BATCH
 
 
 def test_sender_has_time_for_its_last_group(app: Assembly) -> None:

@@ -274,6 +274,9 @@ class Delivery(BaseModel):
     status: DeliveryStatus
     attempt_count: int
     next_attempt_at: str | None
+    waits_for: Literal["circuit", "host_circuit"] | None = Field(
+        description="The open circuit, of the endpoint or of its host, that the next attempt waits for."
+    )
     created_at: str
     expires_at: str
     links: dict[str, str]

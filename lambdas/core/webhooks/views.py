@@ -8,7 +8,7 @@ from typing import Any
 
 from core import events
 from core.webhooks.deliveries.health import Health
-from core.webhooks.deliveries.model import Attempt, Delivery
+from core.webhooks.deliveries.model import HOST_PREFIX, Attempt, Delivery
 from core.webhooks.endpoints.headers import MASK
 from core.webhooks.endpoints.model import Endpoint, Key
 
@@ -70,9 +70,16 @@ def _delivery(delivery: Delivery, root: str) -> dict[str, Any]:
         "webhook_id": delivery.endpoint_id,
         "attempt_count": delivery.attempts,
         "next_attempt_at": events.timestamp(delivery.due) if delivery.status == "pending" else None,
+        "waits_for": _waits_for(delivery),
         "expires_at": events.timestamp(delivery.expires_at),
         "links": delivery_links(delivery.delivery_id, root),
     }
+
+
+def _waits_for(delivery: Delivery) -> str | None:
+    if delivery.held_by is None:
+        return None
+    return "host_circuit" if delivery.held_by.startswith(HOST_PREFIX) else "circuit"
 
 
 def _webhook_links(endpoint: Endpoint, root: str) -> dict[str, str]:

@@ -165,7 +165,7 @@ class Waiting:
         with self._lock:
             is_stuck = time.monotonic() - self._taken_at > SLOW_SECONDS
             rest, self._rest = self._rest, []
-            given_up = []
+            given_up = list[Claimed]()
             for each in rest:
                 (given_up if is_stuck or each[0].destination.host.is_failing else self._rest).append(each)
             return given_up

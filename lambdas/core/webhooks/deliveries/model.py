@@ -62,7 +62,8 @@ class Delivery:
     `attempts` counts all attempts, `tries` those of the schedule. `url` is set for a job's own webhook; the URL of
     an endpoint is read before each attempt. A `single` delivery has one attempt. `follows` and `followed_by` are
     the ids of the deliveries before and after it at an ordered endpoint. `queue_retries` counts how often the
-    retry scheduler has queued it again since the last attempt. `reason` is why it ended without an attempt:
+    retry scheduler has queued it again since the last attempt. `held_by` is the destination whose circuit it waits
+    for, if its index entry was read. `reason` is why it ended without an attempt:
     `disabled`, `deleted` or `circuit_open`.
     """
 
@@ -92,6 +93,7 @@ class Delivery:
     due: int = 0
     lease_until: int = 0
     last_attempt: Attempt | None = None
+    held_by: str | None = None
 
     @property
     def is_open(self) -> bool:

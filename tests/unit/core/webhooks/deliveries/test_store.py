@@ -142,7 +142,7 @@ class Workers(RuleBasedStateMachine):
         current = keys == (entry["gsi2pk"], entry["gsi2sk"])
         assert (marked is not None) == (before.is_open and current)
         if marked:
-            assert marked == replace(before, queue_retries=marked.queue_retries)
+            assert marked == replace(before, queue_retries=marked.queue_retries, held_by=None)
 
     @rule()
     def link(self) -> None:
