@@ -14,7 +14,6 @@ from kinds.document import batches
 from rest.api.handler import router as open_routes
 from tests.stacks.templates import ARN, Assembly, Resource
 from webhooks.retry_scheduler import handler as retry_scheduler
-from webhooks.sender import handler as sender
 from webhooks.sender import polling
 
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]

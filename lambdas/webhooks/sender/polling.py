@@ -21,7 +21,7 @@ from webhooks.sender.in_flight import SLOW_SECONDS, InFlight
 GROUP = 50  # messages that are sent together; their records are written 25 at a time
 POLLERS = 3  # after a full batch, which means that the queue has more
 THREADS = 400  # attempts at once; a process in Lambda has 1,024 threads
-POLL_SECONDS = 10  # after this time, no more slow attempts start, so that the invocation can end
+POLL_SECONDS = 5  # after this time, no more slow attempts start, so that the invocation can end
 CHECK_SECONDS = 0.1
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html
 LONG_POLL_SECONDS = 1
