@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -141,11 +141,12 @@ def aws() -> tuple[Respond, Callable[..., Any]]:
         name = found[1].decode() if found else "?"
         calls[name] = calls.get(name, 0) + 1
         request = json.loads(body or b"{}")
-        if name in _QUEUE_OPERATIONS:
-            answer = _QUEUE_OPERATIONS[name](queues, request)
+        if name == "ReceiveMessage":
+            _receive_or_wait(exchange, queues, request, until=time.monotonic() + request["WaitTimeSeconds"])
+        elif name in _QUEUE_OPERATIONS:
+            _give(exchange, _QUEUE_OPERATIONS[name](queues, request))
         else:
-            answer = _OPERATIONS.get(name, _nothing)(tables, request)
-        exchange.answer(json.dumps(answer).encode(), type_=b"application/x-amz-json-1.0")
+            _give(exchange, _OPERATIONS.get(name, _nothing)(tables, request))
 
     def command(name: str, *arguments: Any) -> Any:
         if name == "load":
@@ -236,13 +237,32 @@ def _batch_write(tables: Tables, request: Item) -> Item:
 
 
 def _send(queues: Queues, request: Item) -> Item:
-    queues[request["QueueUrl"]].append(request["MessageBody"])
+    add = queues[request["QueueUrl"]].append
+    if delay := request.get("DelaySeconds"):
+        asyncio.get_running_loop().call_later(delay, add, request["MessageBody"])
+    else:
+        add(request["MessageBody"])
     return {"MessageId": "1"}
 
 
 def _send_batch(queues: Queues, request: Item) -> Item:
-    queues[request["QueueUrl"]].extend(entry["MessageBody"] for entry in request["Entries"])
+    for entry in request["Entries"]:
+        _send(queues, entry | {"QueueUrl": request["QueueUrl"]})
     return {"Successful": [{"Id": entry["Id"], "MessageId": "1"} for entry in request["Entries"]], "Failed": []}
+
+
+def _give(exchange: Exchange, answer: Item) -> None:
+    exchange.answer(json.dumps(answer).encode(), type_=b"application/x-amz-json-1.0")
+
+
+def _receive_or_wait(exchange: Exchange, queues: Queues, request: Item, *, until: float) -> None:
+    """Long polling: the answer waits for a message, until a time of `time.monotonic`."""
+    answer = _receive(queues, request)
+    if answer["Messages"] or time.monotonic() >= until:
+        _give(exchange, answer)
+    else:
+        again = partial(_receive_or_wait, exchange, queues, request, until=until)
+        asyncio.get_running_loop().call_later(0.005, again)
 
 
 def _receive(queues: Queues, request: Item) -> Item:
@@ -288,7 +308,6 @@ _OPERATIONS: dict[str, Callable[[Tables, Item], Item]] = {
 _QUEUE_OPERATIONS: dict[str, Callable[[Queues, Item], Item]] = {
     "SendMessage": _send,
     "SendMessageBatch": _send_batch,
-    "ReceiveMessage": _receive,
     "DeleteMessageBatch": _delete_batch,
 }
 

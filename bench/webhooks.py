@@ -1,4 +1,5 @@
-"""Webhooks per second to a receiver on this machine, compared with `requests`, and the cost of single calls.
+"""Webhooks per second to a receiver on this machine, compared with `requests`; what a slow receiver costs others;
+the cost of single calls.
 
     .venv/bin/python bench/webhooks.py [--events 2000] [--quick]
 
@@ -44,7 +45,7 @@ from core.dependencies import dependencies  # noqa: E402
 from core.log import logger  # noqa: E402
 from core.webhooks.deliveries.bulk import typed  # noqa: E402
 from core.webhooks.deliveries.model import Delivery, draft  # noqa: E402
-from core.webhooks.deliveries.queue import Message  # noqa: E402
+from core.webhooks.deliveries.queue import Message, WebhooksQueue  # noqa: E402
 from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS, delivery_item  # noqa: E402
 from core.webhooks.endpoints import model as endpoints  # noqa: E402
 from core.webhooks.endpoints.rows import endpoint_item  # noqa: E402
@@ -52,7 +53,6 @@ from core.webhooks.transport import client, signing  # noqa: E402
 from core.webhooks.transport.connection_pool import ConnectionPool  # noqa: E402
 from core.webhooks.transport.guard import Policy  # noqa: E402
 from webhooks.retry_scheduler import handler as retry_scheduler  # noqa: E402
-from webhooks.sender import batch as sender_batch  # noqa: E402
 from webhooks.sender import handler as sender_handler  # noqa: E402
 
 THREADS = 32
@@ -183,7 +183,7 @@ class Sender:
             self._aws.ask("load", "deliveries", [stored(row) for row in rows])
             self._queue.send_all(map(Message.of, rows))
             if batch is not event_ids:
-                sender_batch.send(self._receive(10))
+                sender_handler.handler({"Records": self._receive(10)}, None)
         self._aws.ask("calls")
 
     def send(self, url: str, event_ids: list[str], started: dict[str, float]) -> None:
@@ -194,9 +194,9 @@ class Sender:
             failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
             self._queue.delete([record for record in records if record["messageId"] not in failed])
 
-    def _receive_and_record(self, count: int) -> list[dict[str, Any]]:
+    def _receive_and_record(self, count: int, *, wait_seconds: int = 0) -> list[dict[str, Any]]:
         """An event is started when its message is received."""
-        records, now = self._receive(count), time.monotonic()
+        records, now = self._receive(count, wait_seconds=wait_seconds), time.monotonic()
         for record in records:
             self._started["evt_" + Message.parse(record["body"]).delivery_id.split("_")[1]] = now
         return records
@@ -206,6 +206,7 @@ class Sender:
 class Endpoint:
     endpoint_id: str
     url: str
+    owner: str = "bench"
 
     @property
     def item(self) -> Item:
@@ -213,7 +214,7 @@ class Endpoint:
         now = events.timestamp(time.time())
         row = endpoints.Endpoint(
             endpoint_id=self.endpoint_id,
-            owner="bench",
+            owner=self.owner,
             keys=(secret,),
             created_at=now,
             updated_at=now,
@@ -229,7 +230,7 @@ class Endpoint:
             now=time.time(),
             retention_seconds=86_400,
             event="document.indexed",
-            owner="bench",
+            owner=self.owner,
             format="recado",
             body=BODY.decode(),
             job_id="job_1",
@@ -291,6 +292,72 @@ def compare(ways: Sequence[Way], receiver: servers.Running, events: int) -> None
                 f"{1000 * measured.cpu / count:7.2f} {measured.lost:5} {measured.twice:5} "
                 f"{p[49]:22.1f} {p[98]:5.1f}"
             )
+
+
+# A fast receiver beside a slow one
+
+
+SENDERS = 2  # as many as `webhooks_concurrency` allows by default
+
+
+def slow_neighbour(aws: servers.Running, fast: servers.Running, slow: servers.Running, *, seconds: float) -> None:
+    """The time from queue to receiver, for a fast receiver, alone and beside a slow one of another owner."""
+    fast.ask("reset", 0.0)
+    own = Endpoint(ids.new("wh"), f"http://127.0.0.1:{fast.port}/hook", "ana")
+    other = Endpoint(ids.new("wh"), f"http://127.0.0.1:{slow.port}/hook", "ben")
+    print(f"\n{'ms from queue to a fast receiver':<40} {'p50':>7} {'p95':>7} {'max':>7}")
+    latency = min(14.0, seconds)
+    slow.ask("reset", latency)
+    alone = waits(aws, fast, [(own, 0.2)], seconds)
+    beside = waits(aws, fast, [(own, 0.2), (other, 0.5)], 3 * seconds)
+    p95 = []
+    for name, found in (("alone", alone), (f"beside one that takes {latency:.0f} s", beside)):
+        p = statistics.quantiles(found, n=20)
+        p95.append(p[18])
+        print(f"{name:<40} {p[9]:7.0f} {p[18]:7.0f} {max(found):7.0f}")
+    print(f"p95 of the second, compared with the first: {p95[1] / p95[0]:.1f}x")
+
+
+def waits(
+    aws: servers.Running, receiver: servers.Running, sources: Sequence[tuple[Endpoint, float]], seconds: float
+) -> list[float]:
+    """Milliseconds to the arrival of each event of the first source. Sources are endpoints and intervals."""
+    webhooks_queue, over = (
+        WebhooksQueue(clients.high_throughput("sqs"), SENDER["WEBHOOKS_QUEUE_URL"]),
+        threading.Event(),
+    )
+    receiver.ask("reset", 0.0)
+    queued: dict[str, float] = {}
+    for endpoint, _ in sources:
+        aws.ask("load", "jobs", [endpoint.item])
+
+    def invoke_senders() -> None:
+        while not over.is_set():
+            if records := webhooks_queue.receive(10):
+                sender_handler.handler({"Records": records}, None)
+            else:
+                time.sleep(0.005)
+
+    senders = [threading.Thread(target=invoke_senders) for _ in range(SENDERS)]
+    for sender in senders:
+        sender.start()
+    end, due = time.monotonic() + seconds, [0.0] * len(sources)
+    while time.monotonic() < end:
+        for number, (endpoint, interval) in enumerate(sources):
+            if time.monotonic() >= due[number]:
+                due[number] = time.monotonic() + interval
+                row = endpoint.delivery(ids.new("evt"))
+                aws.ask("load", "deliveries", [stored(row)])
+                if not number:
+                    queued[row.event_id] = time.monotonic()
+                webhooks_queue.send(Message.of(row))
+        time.sleep(0.005)
+    while len(taken := dict(receiver.ask("taken"))) < len(queued):
+        time.sleep(0.1)
+    over.set()
+    for sender in senders:
+        sender.join()
+    return [1000 * (taken[event_id] - at) for event_id, at in queued.items()]
 
 
 # The retry scheduler
@@ -430,7 +497,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few events: to see that it runs")
     args = parser.parse_args()
     args.events = 100 if args.quick else args.events
-    with servers.running(servers.receiver) as receiver, servers.running(servers.aws) as aws:
+    with (
+        servers.running(servers.receiver) as receiver,
+        servers.running(servers.receiver) as slow,
+        servers.running(servers.aws) as aws,
+    ):
         sender = Sender(aws)
         ways = (
             Way("(a) requests, one by one", sequentially),
@@ -439,6 +510,7 @@ def main() -> None:
             Way("the sender", sender.send, sender.prepare),
         )
         compare(ways, receiver, args.events)
+        slow_neighbour(aws, receiver, slow, seconds=3 if args.quick else 20)
         scheduling(aws, args.events)
         single_calls(receiver, aws, runs=20 if args.quick else 300)
 

@@ -353,7 +353,7 @@ class Hit(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Circuit(Record):
-    """The circuit breaker of an endpoint. While it is open, deliveries wait without using up attempts."""
+    """The circuit of an endpoint or of its host. While it is open, deliveries wait without using up attempts."""
 
     state: str
     next_probe_at: str | None = None
@@ -377,6 +377,7 @@ class Webhook(Record):
     disabled_reason: str | None = None
     failing_since: str | None = None
     circuit: Circuit | None = None
+    host_circuit: Circuit | None = None
     counters: Mapping[str, Any] | None = None
     created_at: str = ""
     secret: str | None = None
@@ -410,6 +411,7 @@ class Delivery(Record):
     job_id: str | None = None
     sequence: int | None = None
     next_attempt_at: str | None = None
+    waits_for: str | None = None
     last_attempt: Attempt | None = None
     attempts: tuple[Attempt, ...] = ()
     payload: str | None = None

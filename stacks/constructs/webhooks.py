@@ -50,8 +50,9 @@ class Webhooks(Construct):
         return self._functions.create(
             "Sender",
             "webhooks/sender",
-            # the messages of a batch are sent in parallel, each within the webhook timeout
-            timeout=Duration.seconds(config.webhook_timeout_seconds + 30),
+            # While attempts are slow it takes more messages, for 5 s and one webhook timeout. The last ones take
+            # another webhook timeout, and some seconds to wait for room and to be stored.
+            timeout=Duration.seconds(2 * config.webhook_timeout_seconds + 15),
             layers=("signing",),
             memory_mb=1024,  # Lambda gives CPU in proportion to memory, and a busy sender needs it
             environment=self._tables()

@@ -485,14 +485,14 @@ class TestRateLimit:
 
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one thread only. Concurrent sleeps would add up on the virtual clock."""
-    monkeypatch.setattr("webhooks.sender.handler.BATCH", 1000)
-    monkeypatch.setattr("webhooks.sender.batch.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("webhooks.sender.batch.BATCH", 1000)
+    monkeypatch.setattr("webhooks.sender.polling.ThreadPoolExecutor", lambda workers: ThreadPoolExecutor(1))
 
 
 class TestCircuit:
     def break_down(self, service: Service, receiver: Receiver, *, jobs: int = 12) -> str:
         """An endpoint whose receiver has failed until its circuit opened."""
-        receiver.always = 503
+        receiver.always = 500
         webhook_id: str = endpoint(service)["webhook_id"]
         for _ in range(jobs):
             canceled(service)

@@ -20,6 +20,9 @@ from botocore.validate import ParamValidator
 
 from .clock import Clock
 
+LONG_POLL_SECONDS = 0.02
+"""How long ReceiveMessage with WaitTimeSeconds waits for threads of the same function, in real time."""
+
 OperationFake = Callable[[dict[str, Any]], dict[str, Any]]
 Shortcut = Callable[[dict[str, Any]], dict[str, Any] | None]
 ServiceFake = Callable[["Call"], dict[str, Any]]
@@ -235,7 +238,7 @@ class Calls:
                 by.raise_if_ended()
             with outside_functions():
                 self._apply(call, after=False)
-                response = self._send(call, send)
+                response = self._send(call, params, send)
                 self._apply(call, after=True)
         except Killed as killed:
             if by:
@@ -262,7 +265,7 @@ class Calls:
         for rule in list(self.rules):
             rule.apply(call, after=after)
 
-    def _send(self, call: Call, send: Callable[[], Any]) -> Any:
+    def _send(self, call: Call, sent: dict[str, Any], send: Callable[[], Any]) -> Any:
         if (shortcut := self.shortcuts.get(call.action)) and (given := shortcut(call.params)) is not None:
             return given
         if answer := self.answers.get(call.action):
@@ -274,7 +277,12 @@ class Calls:
         if call.action == "lambda:Invoke":  # runs a function, whose threads need the lock
             return send()
         with self._lock:
-            return send()
+            if call.action == "sqs:ReceiveMessage":
+                sent["WaitTimeSeconds"] = 0  # moto would wait with the lock, until the virtual clock moves
+            answer = send()
+        if call.params.get("WaitTimeSeconds") and not answer.get("Messages"):
+            threading.Event().wait(LONG_POLL_SECONDS)
+        return answer
 
 
 @contextmanager

@@ -249,7 +249,7 @@ ENDPOINT = {
 ENDPOINT_KEY = {"encrypted", "public", "expires_at"}
 MESSAGE = {
     *("delivery_id", "owner", "endpoint_id", "destination", "attempts", "queued_at"),
-    *("manual", "probe", "follows", "slot"),
+    *("manual", "probe", "follows", "slot", "host_probe", "waiting_since", "host"),
 }
 NOW, CREATED_AT = 1_800_000_000.0, "2027-01-15T08:00:00.000Z"
 EVENT_ID, ENDPOINT_ID = "evt_01JDX0000000000000000000AA", "wh_01JDX0000000000000000000AB"

@@ -112,10 +112,11 @@ def ls(options: argparse.Namespace, output: Output) -> int:
 
 
 def _state(webhook: Webhook) -> str:
-    """`held`: the circuit breaker is open, so deliveries wait."""
+    """`held`: the circuit breaker of the endpoint or of its host is open, so deliveries wait."""
     if not webhook.enabled:
         return f"disabled {webhook.disabled_reason or ''}".strip()
-    return "held" if webhook.circuit and webhook.circuit.state != "closed" else "enabled"
+    circuits = (webhook.circuit, webhook.host_circuit)
+    return "held" if any(circuit and circuit.state != "closed" for circuit in circuits) else "enabled"
 
 
 def rm(options: argparse.Namespace, output: Output) -> int:

@@ -25,13 +25,14 @@ class Failures:
         self._failed: set[str] = set()
 
     @contextmanager
-    def of(self, record: Record) -> Iterator[None]:
-        """An exception in this context fails the record and is logged."""
+    def of(self, *records: Record) -> Iterator[None]:
+        """An exception in this context fails the records and is logged."""
         try:
             yield
         except Exception:
-            logger.exception("message failed", message_id=record["messageId"], receives=receives(record))
-            self._failed.add(record["messageId"])
+            for record in records:
+                logger.exception("message failed", message_id=record["messageId"], receives=receives(record))
+                self._failed.add(record["messageId"])
 
     @property
     def response(self) -> BatchResponse:

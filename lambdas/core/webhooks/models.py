@@ -198,6 +198,7 @@ class WebhookView(BaseModel):
     disabled_at: str | None
     failing_since: str | None
     circuit: Circuit | None
+    host_circuit: Circuit | None = Field(description="Of all your webhooks to the same host and port.")
     counters: Counters | None
     old_secrets: list[OldSecret]
     public_key: IfAny = None
@@ -273,6 +274,9 @@ class Delivery(BaseModel):
     status: DeliveryStatus
     attempt_count: int
     next_attempt_at: str | None
+    waits_for: Literal["circuit", "host_circuit"] | None = Field(
+        description="The open circuit, of the endpoint or of its host, that the next attempt waits for."
+    )
     created_at: str
     expires_at: str
     links: dict[str, str]

@@ -8,13 +8,15 @@ from typing import Any
 
 from core import events
 from core.webhooks.deliveries.health import Health
-from core.webhooks.deliveries.model import Attempt, Delivery
+from core.webhooks.deliveries.model import HOST_PREFIX, Attempt, Delivery
 from core.webhooks.endpoints.headers import MASK
 from core.webhooks.endpoints.model import Endpoint, Key
 
 
-def webhook(endpoint: Endpoint, health: Health | None, *, root: str, now: float) -> dict[str, Any]:
-    """An endpoint without its secrets and the values of its headers. `health` is None for the default one."""
+def webhook(
+    endpoint: Endpoint, health: Health | None, host_health: Health | None, *, root: str, now: float
+) -> dict[str, Any]:
+    """An endpoint without its secrets and the values of its headers. The default one has no health."""
     shown = (
         *("url", "filter", "description", "rate_limit", "format", "ordered", "signing"),
         *("enabled", "disabled_reason", "disabled_at", "created_at", "updated_at"),
@@ -26,6 +28,7 @@ def webhook(endpoint: Endpoint, health: Health | None, *, root: str, now: float)
         "headers": dict.fromkeys(endpoint.headers, MASK),
         "failing_since": health.failing_since if health else None,
         "circuit": _circuit(health) if health else None,
+        "host_circuit": _circuit(host_health) if host_health else None,
         "counters": _counters(health) if health else None,
         "old_secrets": [{"expires_at": _expiry(key)} for key in old],
         "public_key": current.public,
@@ -67,9 +70,16 @@ def _delivery(delivery: Delivery, root: str) -> dict[str, Any]:
         "webhook_id": delivery.endpoint_id,
         "attempt_count": delivery.attempts,
         "next_attempt_at": events.timestamp(delivery.due) if delivery.status == "pending" else None,
+        "waits_for": _waits_for(delivery),
         "expires_at": events.timestamp(delivery.expires_at),
         "links": delivery_links(delivery.delivery_id, root),
     }
+
+
+def _waits_for(delivery: Delivery) -> str | None:
+    if delivery.held_by is None:
+        return None
+    return "host_circuit" if delivery.held_by.startswith(HOST_PREFIX) else "circuit"
 
 
 def _webhook_links(endpoint: Endpoint, root: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from core import events
 from core.dependencies import DAY_SECONDS, dependencies
 from core.errors import Conflict, InvalidRequest
-from core.webhooks.deliveries.model import destination_of
+from core.webhooks.deliveries.model import destination_of, host_destination
 from core.webhooks.endpoints import patterns
 from core.webhooks.endpoints.model import DEFAULT, Endpoint, missing, rotated
 from core.webhooks.models import RotationRequest, WebhookPatch, WebhookRequest
@@ -56,7 +56,7 @@ def change(endpoint: Endpoint, patch: WebhookPatch) -> Endpoint:
         return endpoint
     former, changed = _write(endpoint, _edit(endpoint, changes))
     if (former.url, former.enabled) != (changed.url, changed.enabled):
-        _send_held(changed)
+        _send_held(former)
     return changed
 
 
@@ -152,12 +152,14 @@ def _write(endpoint: Endpoint, edit: Callable[[Endpoint], Endpoint]) -> tuple[En
 
 
 def _send_held(endpoint: Endpoint, *, expires_after: int | None = None) -> None:
-    """Have the deliveries sent that are held for the circuit. `expires_after`: seconds to keep the health.
+    """Have the deliveries sent that are held for the circuit, or for that of the endpoint's host.
 
-    The default endpoint has a destination for each URL; the sender does this for them.
+    `expires_after`: seconds to keep the health. The default endpoint has a destination for each URL; the sender
+    does this for them.
     """
     if endpoint.is_default:
         return
     destination = destination_of(endpoint.endpoint_id, None)
     expires_at = None if expires_after is None else int(time.time()) + expires_after
     dependencies.health.start_draining(endpoint.owner, destination, expires_at=expires_at)
+    dependencies.health.release_host(endpoint.owner, host_destination(endpoint.url))

@@ -17,7 +17,7 @@ from core.events import timestamp
 from core.http import caller, json_response, root_url
 from core.jobs.models import JobAccepted
 from core.webhooks import views
-from core.webhooks.deliveries.model import destination_of
+from core.webhooks.deliveries.model import destination_of, host_destination
 from core.webhooks.endpoints.model import DEFAULT, Endpoint
 from core.webhooks.models import (
     OwnerEvents,
@@ -201,7 +201,18 @@ def _view(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _views(owner: str, found: list[Endpoint]) -> list[dict[str, Any]]:
+    """With the health of each endpoint and of its host. The default endpoint has none."""
     destinations = {e.endpoint_id: destination_of(e.endpoint_id, None) for e in found if e.endpoint_id != DEFAULT}
-    health = dependencies.health.many(owner, list(destinations.values()))
+    hosts = {e.endpoint_id: host_destination(e.url) for e in found if e.endpoint_id != DEFAULT}
+    health = dependencies.health.many(owner, [*destinations.values(), *hosts.values()])
     root, now = root_url(router), time.time()
-    return [views.webhook(e, health.get(destinations.get(e.endpoint_id, "")), root=root, now=now) for e in found]
+    return [
+        views.webhook(
+            e,
+            health.get(destinations.get(e.endpoint_id, "")),
+            health.get(hosts.get(e.endpoint_id, "")),
+            root=root,
+            now=now,
+        )
+        for e in found
+    ]

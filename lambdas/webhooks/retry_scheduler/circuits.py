@@ -37,7 +37,8 @@ def probe(health: Health) -> None:
     if not entries:
         dependencies.health.half_open(health)
     elif dependencies.health.begin_probe(health):
-        any(queue([entry], probe=True) for entry in entries)  # stops after the first that is queued
+        # stops after the first that is queued
+        any(queue([entry], probe=True, host_probe=health.is_host) for entry in entries)
 
 
 def queue_expired(health: Health) -> None:

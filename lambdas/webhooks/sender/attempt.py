@@ -24,7 +24,10 @@ GONE = 410
 
 
 def make_attempt(delivery: Delivery, endpoint: Endpoint, destination: Destination, *, trigger: str) -> Attempt:
-    """Send the stored body. Each attempt has the same id, and a new timestamp and signature."""
+    """Send the stored body. Each attempt has the same id, and a new timestamp and signature.
+
+    Raises LookupsBusy if the name could not be looked up yet. Then no attempt was made.
+    """
     started, at = time.monotonic(), time.time()
     url, body = delivery.url or endpoint.url or "", delivery.body.encode()
     sent: dict[str, str] = {}
@@ -68,6 +71,7 @@ def _post(
         headers=headers,
         policy=dependencies.policy,
         deadline_seconds=dependencies.settings.webhook_timeout_seconds,
+        owner=delivery.owner,
         connections=dependencies.connection_pool,
         reuse_key=(delivery.owner, delivery.destination, endpoint.version),
     )

@@ -21,9 +21,9 @@ def disable_if_gone_or_failing(
     if endpoint.is_default:
         return
     if status == GONE:
-        disable(endpoint, reason="gone", delivery=delivery)
+        disable(endpoint, destination, reason="gone", delivery=delivery)
     elif delivery.status == "failed" and failing_for_too_long(delivery, destination):
-        disable(endpoint, reason="failing", delivery=delivery)
+        disable(endpoint, destination, reason="failing", delivery=delivery)
 
 
 def failing_for_too_long(delivery: Delivery, destination: Destination) -> bool:
@@ -35,7 +35,7 @@ def failing_for_too_long(delivery: Delivery, destination: Destination) -> bool:
     return time.time() - since >= dependencies.settings.webhook_disable_after_hours * HOUR_SECONDS
 
 
-def disable(endpoint: Endpoint, *, reason: str, delivery: Delivery) -> None:
+def disable(endpoint: Endpoint, destination: Destination, *, reason: str, delivery: Delivery) -> None:
     """Disable it, with an event for its owner and the operators. Of concurrent calls, one does it."""
     _, event = dependencies.owner_log.draft(
         endpoint.owner,
@@ -48,3 +48,4 @@ def disable(endpoint: Endpoint, *, reason: str, delivery: Delivery) -> None:
     if dependencies.endpoints.disable(endpoint, reason=reason, also=[event]):
         logger.warning("endpoint disabled", endpoint_id=endpoint.endpoint_id, reason=reason)
         dependencies.health.start_draining(endpoint.owner, delivery.destination)
+        dependencies.health.release_host(endpoint.owner, destination.host.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from core.aws.batch import Failures, receives
 from core.dependencies import dependencies
@@ -11,10 +12,12 @@ from core.webhooks.deliveries.health import AttemptOutcome
 from core.webhooks.deliveries.model import Attempt, Delivery
 from core.webhooks.deliveries.queue import Message
 from core.webhooks.endpoints.model import Endpoint
+from core.webhooks.transport.lookups import LookupsBusy
 from webhooks.sender.attempt import make_attempt, next_wait
-from webhooks.sender.deferral import is_deferred
+from webhooks.sender.deferral import is_deferred, is_rate_limited, put_back
 from webhooks.sender.destinations import Destination, Destinations
 from webhooks.sender.endpoint_disabling import disable_if_gone_or_failing
+from webhooks.sender.in_flight import SLOW_SECONDS, InFlight
 from webhooks.sender.received import Received
 
 
@@ -22,22 +25,40 @@ class AttemptInProgress(Exception):
     """Another sender has claimed the attempt. The message stays in the queue in case that sender is killed."""
 
 
-def send_single(received: Received, destinations: Destinations, failures: Failures) -> None:
+def send_single(received: Received, destinations: Destinations, failures: Failures, in_flight: InFlight) -> None:
     """An exception fails the message."""
     destination = destinations[received.message.owner, received.message.destination]
     with failures.of(received.record):
-        _send(received, destination)
+        if not is_deferred(received.message, destination):
+            _send_if_room(received, destination, in_flight)
 
 
-def _send(received: Received, destination: Destination) -> None:
-    message = received.message
-    if is_deferred(message, destination):
+def _send_if_room(received: Received, destination: Destination, in_flight: InFlight) -> None:
+    message, host = received.message, destination.host
+    is_checked = not (message.manual or message.probe)
+    running = in_flight.start(host, wait_seconds=SLOW_SECONDS)
+    if running is None:
+        put_back([message])
         return
+    try:
+        if is_checked and host.is_failing:
+            put_back([message])
+        elif destination.endpoint and not is_rate_limited(message, destination.endpoint):
+            _send(received, destination, on_attempted=lambda: in_flight.end(running))
+    finally:
+        in_flight.end(running)
+
+
+def _send(received: Received, destination: Destination, *, on_attempted: Callable[[], None]) -> None:
+    message = received.message
     claimed = dependencies.deliveries.claim(message.delivery_id, attempts=message.attempts, manual=message.manual)
     if claimed is None:
         check_unclaimable(received, destination)
     elif destination.endpoint:
-        attempt_and_record(claimed, message, destination.endpoint, destination)
+        attempt = attempt_claimed(claimed, message, destination.endpoint, destination)
+        on_attempted()
+        if attempt:
+            record(claimed, attempt, message, destination.endpoint, destination)
 
 
 def check_unclaimable(received: Received, destination: Destination) -> None:
@@ -55,11 +76,26 @@ def check_unclaimable(received: Received, destination: Destination) -> None:
             disable_if_gone_or_failing(delivery, endpoint, destination, status=last.status)
 
 
-def attempt_and_record(claimed: Delivery, message: Message, endpoint: Endpoint, destination: Destination) -> None:
+def attempt_claimed(
+    claimed: Delivery, message: Message, endpoint: Endpoint, destination: Destination
+) -> Attempt | None:
+    """None if no attempt could be made yet. Then the message has been put back."""
     if destination.secrets_error:
         raise destination.secrets_error
     trigger = "manual" if message.manual else "probe" if message.probe else "automatic"
-    attempt = make_attempt(claimed, endpoint, destination, trigger=trigger)
+    try:
+        attempt = make_attempt(claimed, endpoint, destination, trigger=trigger)
+    except LookupsBusy:
+        dependencies.deliveries.release(claimed)
+        put_back([message])
+        return None
+    destination.host.note(attempt, probe=message.host_probe)
+    return attempt
+
+
+def record(
+    claimed: Delivery, attempt: Attempt, message: Message, endpoint: Endpoint, destination: Destination
+) -> None:
     recorded = dependencies.deliveries.record(
         claimed, attempt, wait=next_wait(claimed, attempt), ordered=endpoint.ordered
     )

@@ -6,6 +6,9 @@
 
 While a circuit is open, deliveries are held in the index (`rows`) and use no attempts. Circuits that are open or
 draining are in the index gsi2 under `CIRCUIT` by the time of their next check.
+
+An endpoint has a circuit, and so has each host and port of an owner (`host_destination`): else a URL with a number
+in its query would be a new destination each time.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from typing import Any
 
 from core import events
 from core.aws.dynamodb import Item
+from core.webhooks.deliveries.model import HOST_PREFIX
 from core.webhooks.deliveries.update import Update
 
 CIRCUIT_PARTITION = "CIRCUIT"  # in gsi2
 CHECK_ATTRIBUTES = ("gsi2pk", "gsi2sk", "next_check_at")
+NEW_HOST_FAILURES = 5  # open the circuit of a host that has never succeeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,14 @@ class Health:
     @property
     def is_open(self) -> bool:
         return self.state == "open"
+
+    @property
+    def is_host(self) -> bool:
+        return self.destination.startswith(HOST_PREFIX)
+
+    def failures_to_open(self, configured: int) -> int:
+        """How many consecutive failures open the circuit: `configured`, or fewer for a new host."""
+        return min(NEW_HOST_FAILURES, configured) if self.is_host and not self.last_success_at else configured
 
 
 _NUMBERS = ("attempts", "delivered", "failed", "consecutive_failures", "open_seconds", "draining_until")

@@ -73,7 +73,8 @@ class HealthStore:
     ) -> Health:
         """Add the outcomes of a batch to the counters, and open or drain the circuit if that follows from them.
 
-        `health` was read before the batch. `expires_at` is for destinations that nobody deletes.
+        `health` was read before the batch. `expires_at` is for destinations that nobody deletes. A host's earlier
+        success, which can be known from an endpoint, is written if its item has none.
         """
         ordered = sorted(outcomes, key=lambda outcome: outcome.at)
         update = Update()
@@ -84,8 +85,10 @@ class HealthStore:
             update.sets |= self._opened(min(MAX_OPEN_SECONDS, 2 * health.open_seconds))
         if expires_at is not None:
             update.sets["expires_at"] = expires_at
+        if health.is_host and health.last_success_at and "last_success_at" not in update.sets:
+            update.defaults["last_success_at"] = health.last_success_at
         recorded = self._apply(health, update) or health
-        if recorded.is_open or recorded.consecutive_failures < self._failures_to_open:
+        if recorded.is_open or recorded.consecutive_failures < self._to_open(recorded):
             return recorded
         return self._open(recorded) or recorded
 
@@ -98,6 +101,15 @@ class HealthStore:
         if expires_at is not None:
             update.sets["expires_at"] = expires_at
         self._apply(Health(owner=owner, destination=destination), update)
+
+    def release_host(self, owner: str, destination: str) -> None:
+        """Have the deliveries queued that the open circuit of a host holds: some of them need not wait any more.
+
+        The others show whether the host still fails: one failure opens its circuit again.
+        """
+        health = self.get(owner, destination)
+        if health.is_open:
+            self.half_open(health)
 
     # ── for the retry scheduler ──────────────────────────────────────────────────────────────────────────
 
@@ -122,7 +134,7 @@ class HealthStore:
 
         Its state is draining, because a sender that has read it as open may still hold a delivery.
         """
-        update = Update(sets={"consecutive_failures": self._failures_to_open - 1} | self._draining())
+        update = Update(sets={"consecutive_failures": self._to_open(health) - 1} | self._draining())
         self._apply_if_unchecked(health, update)
 
     def close(self, health: Health) -> None:
@@ -131,6 +143,9 @@ class HealthStore:
         self._apply_if_unchecked(health, Update(sets={"state": "closed"}, removes=removes))
 
     # ── updates ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _to_open(self, health: Health) -> int:
+        return health.failures_to_open(self._failures_to_open)
 
     def _open(self, health: Health) -> Health | None:
         """None if it is open."""

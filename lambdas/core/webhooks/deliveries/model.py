@@ -18,8 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core import events, ids
+from core.errors import Refused
 from core.webhooks.endpoints.model import DEFAULT
+from core.webhooks.transport.guard import host_and_port
 
+HOST_PREFIX = "host#"
 OPEN = ("pending", "sending")
 UNSENT = ("failed", "discarded", "canceled")
 STATUSES = (*OPEN, "delivered", *UNSENT)
@@ -59,8 +62,9 @@ class Delivery:
     `attempts` counts all attempts, `tries` those of the schedule. `url` is set for a job's own webhook; the URL of
     an endpoint is read before each attempt. A `single` delivery has one attempt. `follows` and `followed_by` are
     the ids of the deliveries before and after it at an ordered endpoint. `queue_retries` counts how often the
-    retry scheduler has queued it again since the last attempt. `reason` is why it ended without an attempt:
-    `disabled`, `deleted`, `job_deleted` or `circuit_open`. The `body` is empty after the job was deleted.
+    retry scheduler has queued it again since the last attempt. `held_by` is the destination whose circuit it waits
+    for, if its index entry was read. `reason` is why it ended without an attempt: `disabled`, `deleted`,
+    `job_deleted` or `circuit_open`. The `body` is empty after the job was deleted.
     """
 
     delivery_id: str
@@ -89,6 +93,7 @@ class Delivery:
     due: int = 0
     lease_until: int = 0
     last_attempt: Attempt | None = None
+    held_by: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -157,7 +162,18 @@ def is_delivery_id(text: str) -> bool:
 
 
 def destination_of(endpoint_id: str, url: str | None) -> str:
-    """The unit of circuit breaker, rate limit and queue group: an endpoint, or one URL that jobs name."""
+    """The unit of circuit breaker and rate limit: an endpoint, or one URL that jobs name."""
     if endpoint_id != DEFAULT:
         return endpoint_id
     return f"{DEFAULT}-{hashlib.sha256(str(url).encode()).hexdigest()[:16]}"
+
+
+def host_destination(url: str | None) -> str:
+    """The destination that all URLs of one host and port share. It has a circuit breaker, too.
+
+    Malformed URLs share one; no request is made to them.
+    """
+    try:
+        return HOST_PREFIX + host_and_port(url or "")
+    except Refused:
+        return HOST_PREFIX

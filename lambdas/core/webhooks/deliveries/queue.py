@@ -1,6 +1,6 @@
 """The webhooks queue: messages that ask for attempts. All that a message says is also in the deliveries table.
 
-The message group is the destination, so that a slow receiver delays only its own deliveries:
+The message group is the owner, so that an owner with many messages, to however many URLs, delays no other owner:
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues.html
 """
 
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
 from core.errors import Unavailable
-from core.webhooks.deliveries.model import Delivery
+from core.webhooks.deliveries.model import Delivery, host_destination
 
 _BATCH = 10  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
 
@@ -23,8 +23,10 @@ _BATCH = 10  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIRefer
 class Message:
     """A request for one attempt: number `attempts` + 1. `queued_at` is epoch seconds.
 
-    `manual`: a caller asked for it. `probe`: it is sent although the circuit is open. `follows`: the delivery that
-    must have ended before. `slot`: the epoch second that the rate limit has reserved for it.
+    `manual`: a caller asked for it. `probe`: it is sent although the circuit is open; `host_probe`: although that
+    of the host is open. `follows`: the delivery that must have ended before. `slot`: the epoch second that the
+    rate limit has reserved for it. `waiting_since`: the epoch second since when senders have had no room for it.
+    `host`: the destination of the host in a job's own URL.
     """
 
     delivery_id: str
@@ -37,6 +39,9 @@ class Message:
     probe: bool = False
     follows: str | None = None
     slot: float | None = None
+    host_probe: bool = False
+    waiting_since: float | None = None
+    host: str | None = None
 
     @classmethod
     def of(cls, delivery: Delivery, **facts: Any) -> Message:
@@ -48,6 +53,7 @@ class Message:
             destination=delivery.destination,
             attempts=delivery.attempts,
             queued_at=delivery.queued_at,
+            host=host_destination(delivery.url) if delivery.url else None,
             **{"manual": delivery.single} | facts,
         )
 
@@ -63,7 +69,7 @@ class Message:
 
     @property
     def group(self) -> str:
-        return f"{self.owner}-{self.destination}"
+        return self.owner
 
 
 class WebhooksQueue:
@@ -78,33 +84,41 @@ class WebhooksQueue:
             QueueUrl=self._url,
             MessageBody=message.body,
             MessageGroupId=message.group,
-            DelaySeconds=max(0, min(MAX_QUEUE_DELAY_SECONDS, math.ceil(delay))),
+            DelaySeconds=_delay_seconds(delay),
         )
 
-    def send_all(self, messages: Iterable[Message]) -> None:
+    def send_all(self, messages: Iterable[Message], *, delay: Callable[[Message], float] = lambda _: 0) -> None:
         """In batches of ten. Raises Unavailable if SQS refused some; these deliveries are queued again later."""
         rest, refused = list(messages), 0
         while rest:
-            refused += self._send_batch(rest[:_BATCH])
+            refused += self._send_batch(rest[:_BATCH], delay)
             rest = rest[_BATCH:]
         if refused:
             raise Unavailable(f"the queue refused {refused} messages")
 
-    def _send_batch(self, messages: Sequence[Message]) -> int:
+    def _send_batch(self, messages: Sequence[Message], delay: Callable[[Message], float]) -> int:
         """How many messages SQS refused. It accepts the others of the batch."""
         entries = [
-            {"Id": str(number), "MessageBody": message.body, "MessageGroupId": message.group}
+            {
+                "Id": str(number),
+                "MessageBody": message.body,
+                "MessageGroupId": message.group,
+                "DelaySeconds": _delay_seconds(delay(message)),
+            }
             for number, message in enumerate(messages)
         ]
         answer = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
         return len(answer.get("Failed", []))
 
-    def receive(self, count: int) -> list[dict[str, Any]]:
-        """Up to `count` messages (at most 10), without waiting, in the form of the records that Lambda passes."""
+    def receive(self, count: int, *, wait_seconds: int = 0) -> list[dict[str, Any]]:
+        """Up to `count` messages (at most 10), in the form of the records that Lambda passes.
+
+        If there is none, it waits up to `wait_seconds` for one.
+        """
         answer = self._client.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=count,
-            WaitTimeSeconds=0,
+            WaitTimeSeconds=wait_seconds,
             MessageSystemAttributeNames=["ApproximateReceiveCount"],
         )
         return [
@@ -124,3 +138,7 @@ class WebhooksQueue:
                 {"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(records)
             ]
             self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
+
+
+def _delay_seconds(delay: float) -> int:
+    return max(0, min(MAX_QUEUE_DELAY_SECONDS, math.ceil(delay)))

@@ -86,7 +86,12 @@ def read_delivery(item: Mapping[str, Any]) -> Delivery:
     values = json.loads(item["facts"]) | {name: item.get(name) for name in _TEXTS}
     values |= {name: int(item[name]) for name in _NUMBERS}
     last = item.get("last_attempt")
-    return Delivery(**values, last_attempt=read_attempt(last) if last else None)
+    return Delivery(**values, last_attempt=read_attempt(last) if last else None, held_by=_held_by(item))
+
+
+def _held_by(item: Mapping[str, Any]) -> str | None:
+    kind, *rest = item.get("gsi2pk", "").split("#", 2)
+    return str(rest[-1]) if kind == "HELD" else None
 
 
 def attempt_item(delivery: Delivery, attempt: Attempt) -> Item:

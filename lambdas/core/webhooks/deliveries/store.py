@@ -117,6 +117,16 @@ class DeliveryStore:
             values | {":sending": "sending", ":pending": "pending"},
         )
 
+    def release(self, claimed: Delivery) -> Delivery | None:
+        """Give up a claim without an attempt; None if it was lost. The delivery's index entry stays as it is."""
+        status = {"status": "pending"} if claimed.status == "sending" else {}
+        return self._set(
+            claimed.delivery_id,
+            {"lease_until": 0} | status,
+            condition="lease_until = :lease AND attempts = :attempts",
+            values={":lease": claimed.lease_until, ":attempts": claimed.attempts},
+        )
+
     def record(
         self, claimed: Delivery, attempt: Attempt, *, wait: int | None, ordered: bool = True
     ) -> Delivery | None:

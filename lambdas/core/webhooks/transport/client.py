@@ -15,7 +15,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -27,6 +26,7 @@ from core.errors import DeliveryError, ErrorClass, Refused
 from core.webhooks.transport.addresses import Address
 from core.webhooks.transport.connection_pool import ConnectionPool, PooledConnection
 from core.webhooks.transport.guard import Policy, Target, check_address, check_url
+from core.webhooks.transport.lookups import Lookups
 
 Resolver = Callable[[str], Sequence[str]]
 
@@ -45,8 +45,7 @@ _DROPPED_HEADERS = frozenset(
 _BODILESS = frozenset({101, 204, 304})  # whatever their headers say (RFC 9112, 6.3)
 _DIGITS = re.compile(r"[0-9]+")
 
-# A DNS lookup cannot be interrupted, so one that hangs keeps its thread.
-_LOOKUPS = ThreadPoolExecutor(max_workers=128, thread_name_prefix="webhook-dns")
+_LOOKUPS = Lookups()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +76,7 @@ def post(
     headers: Mapping[str, str],
     policy: Policy,
     deadline_seconds: float,
+    owner: str = "",
     resolve: Resolver = system_resolver,
     ssl_context: ssl.SSLContext | None = None,
     connections: ConnectionPool | None = None,
@@ -96,8 +96,9 @@ def post(
     Requests are sent at least once: if a pooled connection ends before the first byte of the response, the same
     request is sent on a new connection, although the server may have processed it. This is done only once.
 
-    Raises only DeliveryError: `blocked` if the guard refuses the URL or an address of its name, `dns`, `connect`,
-    `tls` or `protocol` if that step fails, `timeout` at the deadline.
+    Raises DeliveryError: `blocked` if the guard refuses the URL or an address of its name, `dns`, `connect`, `tls`
+    or `protocol` if that step fails, `timeout` at the deadline. Raises LookupsBusy, without a request, if too many
+    lookups of this `owner`, or of all, are running.
     """
     deadline = _Deadline(deadline_seconds)
     with _blocking():
@@ -109,7 +110,8 @@ def post(
     if pooled:
         with suppress(_ClosedBeforeResponse):
             return exchange(pooled)
-    return exchange(_open(target, policy, resolve=resolve, context=ssl_context, deadline=deadline))
+    lookup = partial(_look_up, target, resolve, deadline, owner)
+    return exchange(_open(target, policy, lookup=lookup, context=ssl_context, deadline=deadline))
 
 
 class _ClosedBeforeResponse(DeliveryError):
@@ -168,20 +170,25 @@ def _take(pool: ConnectionPool | None, key: Hashable, target: Target, policy: Po
 
 
 def _open(
-    target: Target, policy: Policy, *, resolve: Resolver, context: ssl.SSLContext | None, deadline: _Deadline
+    target: Target,
+    policy: Policy,
+    *,
+    lookup: Callable[[], Sequence[str]],
+    context: ssl.SSLContext | None,
+    deadline: _Deadline,
 ) -> PooledConnection:
     with _blocking():
-        addresses = _checked_addresses(target, policy, resolve=resolve, deadline=deadline)
+        addresses = _checked_addresses(target, policy, lookup)
     sock, address = _connect(target, addresses, deadline)
     stream = _encrypted(sock, target, context, deadline) if target.tls else sock
     return PooledConnection(stream=stream, address=address)
 
 
-def _checked_addresses(target: Target, policy: Policy, *, resolve: Resolver, deadline: _Deadline) -> list[Address]:
+def _checked_addresses(target: Target, policy: Policy, lookup: Callable[[], Sequence[str]]) -> list[Address]:
     """The addresses to try. One refused address refuses the whole name, against DNS rebinding."""
     if target.address:
         return [target.address]
-    addresses = [_parsed(text, target) for text in _look_up(target, resolve, deadline)]
+    addresses = [_parsed(text, target) for text in lookup()]
     if not addresses:
         raise DeliveryError("dns", f"{target.host} has no address.")
     for address in addresses:
@@ -198,12 +205,11 @@ def _parsed(text: str, target: Target) -> Address:
     raise Refused(f"{target.host} resolves to a malformed address.")
 
 
-def _look_up(target: Target, resolve: Resolver, deadline: _Deadline) -> Sequence[str]:
-    lookup: Future[Sequence[str]] = _LOOKUPS.submit(resolve, target.host)
+def _look_up(target: Target, resolve: Resolver, deadline: _Deadline, owner: str) -> Sequence[str]:
+    lookup = _LOOKUPS.start(owner, partial(resolve, target.host))
     try:
         return lookup.result(deadline.left())
     except TimeoutError:
-        lookup.cancel()
         message = f"The DNS lookup of {target.host} did not end before the deadline."
         raise DeliveryError("timeout", message) from None
     except Exception:

@@ -116,6 +116,14 @@ def check_url(url: str, policy: Policy) -> Target:
     return target
 
 
+def host_and_port(url: str) -> str:
+    """`host:port` of a URL, the same text for every way to write them. Raises Refused for a malformed URL."""
+    scheme, authority, _ = _split(url)
+    text, port = _split_authority(authority, scheme)
+    host, _ = _read_host(text)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def check_address(address: Address, target: Target, policy: Policy) -> None:
     """Raise Refused if `target` must not be reached at `address`, one of the addresses of its host."""
     what, access = classify(address)

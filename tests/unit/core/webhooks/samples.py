@@ -78,7 +78,10 @@ class FakeSqs:
                 failed.append({"Id": entry["Id"], "Code": "InternalError", "SenderFault": False})
             else:
                 self.send_message(
-                    QueueUrl=QueueUrl, MessageBody=entry["MessageBody"], MessageGroupId=entry["MessageGroupId"]
+                    QueueUrl=QueueUrl,
+                    MessageBody=entry["MessageBody"],
+                    MessageGroupId=entry["MessageGroupId"],
+                    DelaySeconds=entry["DelaySeconds"],
                 )
             self._seen += 1
         return {"Successful": [], "Failed": failed} if failed else {"Successful": []}

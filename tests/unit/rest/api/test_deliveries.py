@@ -89,6 +89,7 @@ def test_pending(api: Api, deployed: Dependencies, webhook_id: str) -> None:
         "status": "pending",
         "attempt_count": 0,
         "next_attempt_at": events.timestamp(delivery.due),
+        "waits_for": None,
         "created_at": delivery.created_at,
         "expires_at": events.timestamp(delivery.expires_at),
         "links": {"self": f"https://api.example.com/v1/deliveries/{delivery.delivery_id}"},
@@ -121,6 +122,26 @@ def test_attempts(api: Api, deployed: Dependencies, webhook_id: str) -> None:
     ]
     assert (shown["status"], shown["attempt_count"]) == ("pending", 2)
     assert shown["next_attempt_at"] == events.timestamp(delivery.due)
+
+
+@pytest.mark.parametrize(
+    ("destination", "shown"),
+    [("host#example.com:443", "host_circuit"), (None, "circuit")],
+    ids=["host", "endpoint"],
+)
+def test_held(api: Api, deployed: Dependencies, webhook_id: str, destination: str | None, shown: str) -> None:
+    """A delivery that is held says which circuit it waits for, in lists as well."""
+    delivery = made(deployed, webhook_id)
+    deployed.deliveries.hold(
+        delivery.delivery_id,
+        owner=delivery.owner,
+        destination=destination or delivery.destination,
+        attempts=0,
+        queued_at=delivery.queued_at,
+    )
+    assert api("GET", f"/deliveries/{delivery.delivery_id}").json["waits_for"] == shown
+    (listed,) = api("GET", f"/webhooks/{webhook_id}/deliveries").json["deliveries"]
+    assert listed["waits_for"] == shown
 
 
 # ── an endpoint's deliveries ─────────────────────────────────────────────────────────────────────────────────

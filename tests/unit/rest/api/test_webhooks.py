@@ -16,10 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from core import ids
 from core.dependencies import Dependencies
+from core.events import timestamp
 from core.webhooks import models
 from core.webhooks.deliveries import formats
 from core.webhooks.deliveries.health import AttemptOutcome
-from core.webhooks.deliveries.model import STATUSES, UNSENT
+from core.webhooks.deliveries.model import STATUSES, UNSENT, host_destination
 from core.webhooks.endpoints.model import MAX_OLD_KEYS, Endpoint
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock
@@ -101,6 +102,7 @@ def test_defaults(api: Api) -> None:
         "disabled_at": None,
         "failing_since": None,
         "circuit": {"state": "closed", "next_probe_at": None},
+        "host_circuit": {"state": "closed", "next_probe_at": None},
         "counters": {
             "attempts": 0,
             "delivered": 0,
@@ -288,6 +290,19 @@ def test_health(api: Api, deployed: Dependencies, webhook_id: str, stopped_clock
     assert shown["failing_since"] == "2026-11-30T09:00:00.000Z"
     assert shown["circuit"]["state"] == "open"
     assert "2026-11-30T09:00:48" <= shown["circuit"]["next_probe_at"] <= "2026-11-30T09:01:12.001Z"
+
+
+def test_circuit_of_the_host(api: Api, deployed: Dependencies, webhook_id: str) -> None:
+    """An endpoint shows the circuit of its host. A new URL releases what the circuit of the old host holds."""
+    host = host_destination(api("GET", f"/webhooks/{webhook_id}").json["url"])
+    outcomes = [AttemptOutcome(time.time(), False, ended=False)] * 5
+    deployed.health.record_outcomes(deployed.health.get("ana", host), outcomes)
+    shown = api("GET", f"/webhooks/{webhook_id}").json
+    assert (shown["circuit"]["state"], shown["host_circuit"]["state"]) == ("closed", "open")
+    assert shown["host_circuit"]["next_probe_at"] > timestamp(time.time())
+    changed = api("PATCH", f"/webhooks/{webhook_id}", {"url": "https://other.example.com/"}).json
+    assert changed["host_circuit"]["state"] == "closed"
+    assert deployed.health.get("ana", host).state == "draining"
 
 
 def test_default(api: Api) -> None:

@@ -215,6 +215,21 @@ def test_probe(bench: Bench) -> None:
     assert [each.delivery_id for each in bench.run()] == [others[0].delivery_id]
 
 
+def test_probe_of_a_host(bench: Bench) -> None:
+    """The probe of a host's circuit says so, and the release of its deliveries does not."""
+    host, made = "host#example.com:443", [bench.delivery() for _ in range(2)]
+    for each in made:
+        bench.store.hold(each.delivery_id, owner="ana", destination=host, attempts=0, queued_at=each.queued_at)
+    health = bench.circuits.get("ana", host)
+    bench.circuits.record_outcomes(health, [AttemptOutcome(time.time(), False, ended=False)] * 5)
+    bench.clock.advance(1.2 * MIN_OPEN_SECONDS + 1)
+    (probe,) = bench.run()
+    assert (probe.probe, probe.host_probe) == (True, True)
+    bench.circuits.half_open(bench.circuits.get("ana", host))
+    (released,) = bench.run()
+    assert (released.probe, released.host_probe) == (False, False)
+
+
 def test_probe_with_an_outdated_entry(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """An outdated index entry is skipped."""
     oldest, second = bench.held(), bench.held()

@@ -6,12 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.errors import DeliveryError
+from core.events import timestamp
 from core.webhooks.deliveries import schedule
+from core.webhooks.deliveries.health import AttemptOutcome
 from core.webhooks.deliveries.model import Delivery
+from core.webhooks.deliveries.queue import Message
 from core.webhooks.deliveries.rate_limit import HORIZON_MS
 from core.webhooks.deliveries.rows import QUEUE_RETRY_SECONDS
+from core.webhooks.transport import client
+from core.webhooks.transport.lookups import LookupsBusy
 from tests.unit.webhooks.sender.conftest import Bench, answered, message
-from webhooks.sender.deferral import MAX_RECHECK_SECONDS, QUEUE_LATENCY_SECONDS, recheck_seconds
+from webhooks.sender.batch import BATCH
+from webhooks.sender.deferral import (
+    MAX_PUT_BACK_SECONDS,
+    MAX_RECHECK_SECONDS,
+    QUEUE_LATENCY_SECONDS,
+    put_back,
+    recheck_seconds,
+)
+from webhooks.sender.destinations import read_destinations
+from webhooks.sender.in_flight import NEW_HOST_ATTEMPTS
 
 SPAN = schedule.span((0, 5, 30, 120))
 
@@ -218,3 +233,206 @@ def test_probe_that_waits_for_its_slot(bench: Bench) -> None:
     bench.clock.advance(delay)
     bench.send(queued)
     assert bench.now(second).status == "delivered"
+
+
+# ── the circuit of the host ──────────────────────────────────────────────────────────────────────────────────
+
+DOWN = "https://down.example.com/"
+HELD_BY_HOST = "HELD#ana#host#down.example.com:443"
+
+
+def down(bench: Bench) -> None:
+    """Open the circuit of the host in DOWN."""
+    outcomes = [AttemptOutcome(bench.clock.time, False, ended=False)] * 3
+    assert bench.of.health.record_outcomes(bench.host(DOWN), outcomes).is_open
+
+
+def test_held_by_the_host(bench: Bench) -> None:
+    """Deliveries of any URL of the host are held, without an attempt, and others are not."""
+    down(bench)
+    of_endpoint = bench.delivery(bench.endpoint(url=DOWN + "a"))
+    _, of_job = bench.of_job(url=DOWN + "b?order=1")
+    other = bench.delivery(bench.endpoint(url="https://down.example.com:8443/"))
+    assert bench.send(of_endpoint, of_job, other) == []
+    assert [bench.entry(each) for each in (of_endpoint, of_job, other)] == [HELD_BY_HOST, HELD_BY_HOST, None]
+    assert bench.now(of_endpoint).attempts == bench.now(of_job).attempts == 0
+
+
+def test_message_of_an_earlier_version(bench: Bench) -> None:
+    """The host of a job's URL is found although the message does not name it."""
+    down(bench)
+    _, delivery = bench.of_job(url=DOWN)
+    bench.send(message(Message.of(delivery), host=None))
+    assert bench.entry(delivery) == HELD_BY_HOST
+
+
+def test_probe_of_an_endpoint(bench: Bench) -> None:
+    """The probe of an endpoint waits for the host, so that 200 endpoints of a dead host send no probe each."""
+    down(bench)
+    delivery = bench.delivery(bench.endpoint(url=DOWN))
+    bench.send(message(delivery, probe=True))
+    assert (bench.entry(delivery), bench.receiver.requests) == (HELD_BY_HOST, [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "failures"),
+    [(answered(200), "draining", 0), (answered(503), "open", 4), (answered(404), "draining", 2)],
+    ids=["up", "down", "bad path"],
+)
+def test_probe_of_a_host(bench: Bench, answer: client.Response, state: str, failures: int) -> None:
+    """It is sent although the endpoint's circuit is open, too. Any response but 502 to 504 lets others try."""
+    down(bench)
+    bench.receiver.answer = answer
+    delivery = bench.delivery(bench.endpoint(url=DOWN))
+    opened(bench, delivery)
+    bench.send(message(delivery, probe=True, host_probe=True))
+    assert len(bench.receiver.requests) == 1
+    assert (bench.host(DOWN).state, bench.host(DOWN).consecutive_failures) == (state, failures)
+
+
+def test_manual_attempt_to_a_dead_host(bench: Bench) -> None:
+    """A manual attempt is made, and its success releases the others."""
+    down(bench)
+    delivery = bench.delivery(bench.endpoint(url=DOWN))
+    bench.send(message(delivery, manual=True))
+    assert (bench.now(delivery).status, bench.host(DOWN).state) == ("delivered", "draining")
+
+
+def test_manual_failure_counts(bench: Bench) -> None:
+    """Failures of manual attempts open the circuit of the host."""
+    bench.receiver.answer = answered(503)
+    delivery = bench.delivery(bench.endpoint(url=DOWN), status="failed")
+    for _ in range(3):
+        bench.send(message(bench.now(delivery), manual=True))
+    assert bench.host(DOWN).is_open
+
+
+def test_disabled_endpoint_of_a_dead_host(bench: Bench) -> None:
+    """The deliveries of a disabled endpoint need not wait for the host."""
+    down(bench)
+    bench.send(bench.delivery(bench.endpoint(url=DOWN, enabled=False)))
+    assert bench.host(DOWN).state == "draining"
+
+
+# ── no room ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sent_back(bench: Bench) -> list[tuple[Message, int]]:
+    entries = [
+        each for call in bench.calls.log if call.operation == "SendMessageBatch" for each in call.params["Entries"]
+    ]
+    bench.calls.log.clear()
+    return [(Message.parse(each["MessageBody"]), each["DelaySeconds"]) for each in entries]
+
+
+def test_put_back(bench: Bench) -> None:
+    """A message is sent again, with longer and longer delays, and goes to the index before it is queued twice."""
+    delivery = bench.delivery(bench.endpoint())
+    current, delays = Message.of(delivery), list[int]()
+    bench.calls.log.clear()
+    while True:
+        put_back([current])
+        if not (sent := sent_back(bench)):
+            break
+        ((current, delay),) = sent
+        delays.append(delay)
+        bench.clock.advance(delay)
+    assert 1 <= delays[0] <= 3
+    assert 4 <= len(delays) <= 40
+    assert sum(delays) <= QUEUE_RETRY_SECONDS / 2 + 1
+    assert QUEUE_RETRY_SECONDS / 2 <= bench.due(delivery) <= 1.5 * QUEUE_RETRY_SECONDS + 1
+    assert (bench.now(delivery).attempts, bench.now(delivery).status) == (0, "pending")
+
+
+def test_put_back_of_a_manual_attempt(bench: Bench) -> None:
+    """It stays in the queue, because the delivery can have ended."""
+    delivery = bench.delivery(bench.endpoint(), status="delivered")
+    waiting = message(delivery, manual=True, waiting_since=bench.clock.time - 5000)
+    bench.calls.log.clear()
+    put_back([waiting])
+    ((again, delay),) = sent_back(bench)
+    assert again == waiting
+    assert MAX_PUT_BACK_SECONDS / 2 <= delay <= 1.5 * MAX_PUT_BACK_SECONDS
+
+
+@pytest.mark.parametrize("count", [1, BATCH])
+def test_lookups_that_are_busy(bench: Bench, count: int) -> None:
+    """An attempt for whose lookup there is no room has not been made. It is put back, and acknowledged."""
+    bench.receiver.answer = LookupsBusy()
+    endpoint = bench.endpoint()
+    waiting = [bench.delivery(endpoint) for _ in range(count)]
+    bench.calls.log.clear()
+    assert bench.send(*waiting) == []
+    assert {each.delivery_id for each, delay in sent_back(bench) if 1 <= delay <= 3} == {
+        each.delivery_id for each in waiting
+    }
+    found = [bench.now(each) for each in waiting]
+    assert {(each.status, each.attempts, each.tries, each.lease_until) for each in found} == {("pending", 0, 0, 0)}
+    assert bench.health(waiting[0]).attempts == 0
+    bench.receiver.answer = answered(204)
+    assert bench.send(*waiting) == []
+    assert {bench.now(each).status for each in waiting} == {"delivered"}
+
+
+def test_host_that_fails_within_a_batch(bench: Bench) -> None:
+    """After the failures that open its circuit, the rest of a batch is put back."""
+    bench.receiver.answer = DeliveryError("connect", "refused")
+    waiting = [bench.delivery(bench.endpoint(url=f"{DOWN}{number}")) for number in range(20)]
+    bench.calls.log.clear()
+    assert bench.send(*waiting) == []
+    assert 3 <= len(bench.receiver.requests) <= 3 + NEW_HOST_ATTEMPTS
+    assert len(sent_back(bench)) == 20 - len(bench.receiver.requests)
+    assert bench.host(DOWN).is_open
+
+
+def test_failures_of_the_host(bench: Bench) -> None:
+    """Connections, names, TLS, time-outs and 502 to 504 count, and any 2xx ends the count."""
+    errors = [DeliveryError(name, "") for name in ("connect", "dns", "tls", "timeout")]
+    for number, answer in enumerate([*errors, *(answered(status) for status in (502, 503, 504))]):
+        url = f"https://h{number}.example.com/"
+        for bench.receiver.answer, failures in ((answer, 1), (answered(204), 0)):
+            bench.send(bench.delivery(bench.endpoint(url=url)))
+            assert bench.host(url).consecutive_failures == failures
+
+
+@pytest.mark.parametrize(
+    "error", [answered(status) for status in (404, 410, 500, 302)], ids=lambda each: each.status
+)
+def test_failures_of_one_path(bench: Bench, error: client.Response) -> None:
+    """Failures that are not of the host neither count nor end its count."""
+    bench.of.health.record_outcomes(bench.host(DOWN), [AttemptOutcome(bench.clock.time, False, ended=False)])
+    bench.receiver.answer = error
+    bench.send(*[bench.delivery(bench.endpoint(url=f"{DOWN}{number}")) for number in range(4)])
+    assert (bench.host(DOWN).consecutive_failures, bench.host(DOWN).attempts) == (1, 1)
+
+
+def test_endpoint_with_an_earlier_success(bench: Bench) -> None:
+    """A host is a known one if its endpoint has succeeded since the endpoint was changed."""
+    old, new = bench.endpoint(url=DOWN), bench.endpoint(url="https://new.example.com/")
+    _, of_job = bench.of_job(url="https://job.example.com/")
+    for endpoint_delivery in (bench.delivery(old), bench.delivery(new), of_job):
+        outcome = AttemptOutcome(bench.clock.time + 1, True, ended=True)
+        bench.of.health.record_outcomes(bench.health(endpoint_delivery), [outcome])
+    bench.clock.advance(60)
+    bench.edit(new, updated_at=timestamp(bench.clock.time))
+    found = read_destinations(
+        [Message.of(bench.delivery(old)), Message.of(bench.delivery(new)), Message.of(of_job)]
+    )
+    assert {each.host.name: each.host.is_verified for each in found.values()} == {
+        "host#down.example.com:443": True,
+        "host#new.example.com:443": False,
+        "host#job.example.com:443": True,
+    }
+
+
+def test_writes_for_a_host_that_is_well(bench: Bench) -> None:
+    """The item of a host without failures is written once a day."""
+    endpoint = bench.endpoint()
+    written = []
+    for _ in range(3):
+        bench.calls.log.clear()
+        bench.send(bench.delivery(endpoint))
+        keys = [call.params.get("Key", {}).get("pk") for call in bench.calls.log if call.operation == "UpdateItem"]
+        written.append("HEALTH#ana#host#example.com:443" in keys)
+        bench.clock.advance(12.5 * 3600)
+    assert written == [False, False, True]

@@ -5,7 +5,7 @@ import pytest
 from core.webhooks.deliveries.health import AttemptOutcome
 from tests.unit.webhooks.sender.conftest import URL, Bench, answered, message
 from webhooks.sender import endpoint_disabling
-from webhooks.sender.destinations import Destination
+from webhooks.sender.destinations import Destination, Host
 
 
 @pytest.mark.parametrize("manual", [False, True])
@@ -78,7 +78,7 @@ def test_a_success_in_the_same_batch(bench: Bench) -> None:
     bench.send(message(arrives))
     bench.failing(exhausted, hours=300)
 
-    destination = Destination(endpoint, bench.health(exhausted))
+    destination = Destination(endpoint, bench.health(exhausted), Host.of(bench.host()))
     found = bench.now(exhausted)
     assert endpoint_disabling.failing_for_too_long(found, destination)
     destination.outcomes.append(AttemptOutcome(bench.clock.time, True, ended=True))

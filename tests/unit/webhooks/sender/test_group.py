@@ -3,10 +3,12 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter as real_time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from core.webhooks.deliveries.health import Health
 from core.webhooks.deliveries.model import Delivery
 from core.webhooks.deliveries.store import LEASE_SECONDS
 from core.webhooks.endpoints.model import Key
@@ -16,6 +18,8 @@ from tests.simulated_cloud.calls import Killed, transaction_canceled
 from tests.unit.webhooks.sender.conftest import Bench, answered, message
 from webhooks.sender import group
 from webhooks.sender.batch import BATCH
+from webhooks.sender.destinations import Host
+from webhooks.sender.in_flight import InFlight
 
 
 def batch(bench: Bench, **facts: Any) -> list[Delivery]:
@@ -234,8 +238,12 @@ def test_threads(answered_at_once: bool, monkeypatch: pytest.MonkeyPatch) -> Non
         return Future()
 
     monkeypatch.setattr(group, "attempt", make)
-    claimed: Any = [(number, None) for number in range(40)]
+    hosts = [Host(Health(owner=owner, destination="host#h:443"), 0, 10, True) for owner in ("ana", "ben")]
+    claimed: Any = [
+        (SimpleNamespace(destination=SimpleNamespace(host=hosts[number % 2])), number) for number in range(40)
+    ]
+    in_flight = InFlight(slow_until=real_time() + 60)
     with ThreadPoolExecutor(40) as threads:
-        made = [each for part in group.attempt_concurrently(threads, claimed) for each, _ in part]
-    assert sorted(made) == claimed
+        made = [each for part in group.attempt_concurrently(threads, claimed, in_flight) for each, _ in part]
+    assert sorted(number for _, number in made) == list(range(40))
     assert len(names) < 20 if answered_at_once else len(names) == 40

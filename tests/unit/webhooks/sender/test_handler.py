@@ -197,14 +197,14 @@ def test_secret_that_cannot_be_decrypted(bench: Bench) -> None:
 
 
 def test_reads_of_a_batch(bench: Bench) -> None:
-    """A batch reads its endpoints and their health in one request, and decrypts each secret once."""
+    """A batch reads its endpoints and their health in one request, its hosts in another; each secret once."""
     endpoint = bench.endpoint()
     deliveries = [bench.delivery(endpoint) for _ in range(4)]
     deliveries += [bench.of_job(url=f"{URL}&n={number}")[1] for number in range(3)]
     bench.calls.log.clear()
     assert bench.send(*deliveries) == []
     operations = [call.operation for call in bench.calls.log]
-    assert operations.count("BatchGetItem") == 1
+    assert operations.count("BatchGetItem") == 2
     assert operations.count("Decrypt") == 2
     bench.send(bench.delivery(endpoint))
     assert [call.operation for call in bench.calls.log].count("Decrypt") == 2

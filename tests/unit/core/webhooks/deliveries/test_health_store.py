@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import events
-from core.webhooks.deliveries.health import AttemptOutcome, Health, health_key
+from core.webhooks.deliveries.health import NEW_HOST_FAILURES, AttemptOutcome, Health, health_key
 from core.webhooks.deliveries.health_store import (
     DRAINING_SECONDS,
     MAX_OPEN_SECONDS,
@@ -312,3 +313,55 @@ def test_circuits_of_many(bench: Bench) -> None:
     assert [health.owner for health in bench.store.due_circuits()] == ["ana", "eva"]
     bench.clock.now = NOW + 3
     assert [health.owner for health in bench.store.due_circuits()] == ["ana", "eva", "ben"]
+
+
+# ── hosts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+HOST = "host#example.com:443"
+
+
+def host_after(store: HealthStore, *succeeded: bool, success: str | None = None) -> Health:
+    """The health of a host after a batch with these outcomes. `success`: an earlier one, of an endpoint."""
+    health = store.get(OWNER, HOST)
+    seen = replace(health, last_success_at=health.last_success_at or success)
+    return store.record_outcomes(seen, [AttemptOutcome(NOW, each, ended=False) for each in succeeded])
+
+
+def test_failures_of_a_new_host() -> None:
+    """Fewer failures open the circuit of a host that has never succeeded."""
+    store = Bench(threshold=10).store
+    assert not host_after(store, *[False] * (NEW_HOST_FAILURES - 1)).is_open
+    assert host_after(store, False).is_open
+
+
+@pytest.mark.parametrize("success", [None, "2026-11-30T08:00:00.000Z"])
+def test_failures_of_a_known_host(success: str | None) -> None:
+    """A host with a success has all its failures. That of an endpoint before counts, and is remembered."""
+    store = Bench(threshold=10).store
+    if success is None:
+        host_after(store, True)
+    assert not host_after(store, *[False] * 9, success=success).is_open
+    assert store.get(OWNER, HOST).last_success_at is not None
+    assert host_after(store, False).is_open
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_half_open_host(known: bool) -> None:
+    """One failure opens the circuit of a host that is half open, known or new."""
+    store = Bench(threshold=10).store
+    if known:
+        host_after(store, True)
+    host_after(store, *[False] * 10)
+    store.half_open(store.get(OWNER, HOST))
+    assert store.get(OWNER, HOST).state == "draining"
+    assert host_after(store, False).is_open
+
+
+def test_release_host() -> None:
+    """An open circuit of a host is half open after the release; a closed one stays as it is."""
+    store = Bench(threshold=10).store
+    store.release_host(OWNER, HOST)
+    assert store.get(OWNER, HOST) == Health(owner=OWNER, destination=HOST)
+    host_after(store, *[False] * 10)
+    store.release_host(OWNER, HOST)
+    assert store.get(OWNER, HOST).state == "draining"

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import ids
-from core.webhooks.deliveries.model import STATUSES, apply_attempt, delivery_id, destination_of, is_delivery_id
+from core.webhooks.deliveries.model import (
+    STATUSES,
+    apply_attempt,
+    delivery_id,
+    destination_of,
+    host_destination,
+    is_delivery_id,
+)
 from tests.unit.core.webhooks.samples import ENDPOINT, attempt, delivery, failure
 
 URL = "https://example.com/hook"
@@ -62,8 +69,37 @@ def test_malformed_ids(text: str) -> None:
 
 
 def test_destination() -> None:
-    """An endpoint is one destination with any URL, and so is each URL of a job. Both fit into a queue group."""
+    """An endpoint is one destination with any URL, and so is each URL of a job."""
     assert destination_of(ENDPOINT, None) == destination_of(ENDPOINT, URL) == ENDPOINT
     destinations = {destination_of("default", URL), destination_of("default", URL + "2")}
     assert len(destinations) == 2
     assert all(len(each) < 64 and each.replace("-", "").isalnum() for each in destinations)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com",
+        "https://EXAMPLE.com:443/a?order=1",
+        "https://example.com/b?order=2",
+        "HTTPS://example.com?x",
+        "http://example.com:443/",
+    ],
+)
+def test_host_destination(url: str) -> None:
+    """All URLs of a host and port are one destination."""
+    assert host_destination(url) == "host#example.com:443"
+
+
+def test_other_hosts() -> None:
+    """Another port or host is another destination. Names and addresses have one form."""
+    assert host_destination("https://example.com:8443/") == "host#example.com:8443"
+    assert host_destination("http://example.com/") == "host#example.com:80"
+    assert host_destination("https://[2001:DB8::0:1]/") == "host#[2001:db8::1]:443"
+    assert host_destination("https://b\u00fccher.example/") == "host#xn--bcher-kva.example:443"
+
+
+@pytest.mark.parametrize("url", [None, "", "no url", "https://a b/", "https://user@example.com/"])
+def test_host_of_a_malformed_url(url: str | None) -> None:
+    """Malformed URLs share a destination, as no request is made to them."""
+    assert host_destination(url) == "host#"

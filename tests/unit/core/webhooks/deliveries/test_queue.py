@@ -24,6 +24,9 @@ messages = st.builds(
     probe=st.booleans(),
     follows=st.none() | texts,
     slot=st.none() | st.floats(0, 1e12),
+    host_probe=st.booleans(),
+    waiting_since=st.none() | st.floats(0, 1e12),
+    host=st.none() | texts,
 )
 
 
@@ -46,14 +49,24 @@ def test_defaults_are_left_out() -> None:
 
 
 def test_group() -> None:
-    """Each destination of each owner has its own group, of a length that SQS accepts."""
-    subject = delivery(owner="o" * 64)
-    groups = [
-        Message.of(each).group
-        for each in (subject, delivery(owner="ben"), delivery(endpoint_id="default", url="https://a.example"))
-    ]
-    assert len(set(groups)) == 3
-    assert all(len(group) <= 128 for group in groups)
+    """The group is the owner, whatever the endpoint or URL."""
+    endpoints = delivery(owner="ana"), delivery(owner="ana", endpoint_id="wh_2")
+    urls = [delivery(owner="ana", endpoint_id="default", url=f"https://a.example/?n={n}") for n in range(3)]
+    assert {Message.of(each).group for each in (*endpoints, *urls)} == {"ana"}
+
+
+def test_delays_of_a_batch() -> None:
+    """Each message of a batch has a delay of its own."""
+    sqs = FakeSqs()
+    sent = [Message.of(delivery(attempts=number)) for number in range(12)]
+    WebhooksQueue(sqs, "url").send_all(sent, delay=lambda message: 100 * message.attempts - 0.5)
+    assert sqs.delays == [max(0, min(900, 100 * number)) for number in range(12)]
+
+
+def test_host() -> None:
+    """A message for a job's own URL names the host; that of an endpoint does not, as its URL may change."""
+    assert Message.of(delivery(endpoint_id="default", url="https://A.example/?n=1")).host == "host#a.example:443"
+    assert Message.of(delivery()).host is None
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ class Workers(RuleBasedStateMachine):
         current = keys == (entry["gsi2pk"], entry["gsi2sk"])
         assert (marked is not None) == (before.is_open and current)
         if marked:
-            assert marked == replace(before, queue_retries=marked.queue_retries)
+            assert marked == replace(before, queue_retries=marked.queue_retries, held_by=None)
 
     @rule()
     def link(self) -> None:
@@ -265,6 +265,27 @@ def test_a_ping_fails(bench: Bench) -> None:
     """A ping has one attempt."""
     assert bench.attempted(bench.created(single=True), failure(1, trigger="manual"), wait=5).status == "failed"
     assert bench.attempted(bench.created(single=True), failure(1), wait=5).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("status", "manual", "after"), [("pending", False, "pending"), ("failed", True, "failed")]
+)
+def test_release(bench: Bench, status: str, manual: bool, after: str) -> None:
+    """A released claim leaves the delivery as it was, and another sender can claim it at once."""
+    subject = bench.created(status=status)
+    released = bench.store.release(bench.claimed(subject, manual=manual))
+    assert released is not None
+    assert (released.status, released.attempts, released.tries, released.lease_until) == (after, 0, 0, 0)
+    assert bench.store.claim(subject.delivery_id, attempts=0, manual=manual)
+
+
+def test_late_release(bench: Bench) -> None:
+    """A sender whose claim was taken over cannot release it."""
+    dead = bench.claimed(bench.created())
+    bench.clock.now += LEASE_SECONDS
+    taken = bench.claimed(bench.now(dead))
+    assert bench.store.release(dead) is None
+    assert bench.now(dead) == taken
 
 
 def test_late_record(bench: Bench) -> None:

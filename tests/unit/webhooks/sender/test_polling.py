@@ -10,7 +10,7 @@ from core.webhooks.deliveries.model import Delivery
 from core.webhooks.transport import client
 from core.webhooks.transport.client import Response
 from tests.unit.webhooks.sender.conftest import Bench, answered, message
-from webhooks.sender import group, handler, pollers
+from webhooks.sender import polling
 from webhooks.sender.batch import BATCH
 
 
@@ -46,10 +46,12 @@ def test_a_full_batch(bench: Bench) -> None:
 
 
 def test_no_full_batch(bench: Bench) -> None:
-    """After a smaller batch, nothing else is received."""
+    """After a smaller batch whose receivers are fast, nothing else is received."""
     endpoint = bench.endpoint()
     bench.of.webhooks_queue.send(message(bench.delivery(endpoint)))
+    bench.calls.log.clear()
     bench.send(*[bench.delivery(endpoint) for _ in range(BATCH - 1)])
+    assert "ReceiveMessage" not in [call.operation for call in bench.calls.log]
     assert left(bench) == 1
 
 
@@ -77,32 +79,68 @@ def test_a_queue_that_fails(bench: Bench) -> None:
 
 def test_no_time_for_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the polling time nothing more is received."""
-    monkeypatch.setattr(handler, "POLL_SECONDS", 0)
+    monkeypatch.setattr(polling, "POLL_SECONDS", -15)
     endpoint = bench.endpoint()
     bench.of.webhooks_queue.send(message(bench.delivery(endpoint)))
     bench.send(*[bench.delivery(endpoint) for _ in range(BATCH)])
     assert left(bench) == 1
 
 
-def test_poller_with_a_slow_receiver(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a group waits for a slow receiver, another poller sends the rest of the queue."""
-    monkeypatch.setattr(group, "SLOW_SECONDS", 0)
-    monkeypatch.setattr(handler, "POLLERS", 1)
-    monkeypatch.setattr(pollers, "GROUP", 10)
-    slow, endpoint = bench.delivery(bench.endpoint(url="https://slow.example.com/")), bench.endpoint()
-    waiting = [bench.delivery(endpoint) for _ in range(25)]
-    bench.of.webhooks_queue.send_all(map(message, [slow, *waiting]))
-    seen: list[bool] = []
+class Stalled:
+    """A receiver that answers at some hosts only when `released` is true, or after 20 s."""
 
-    def stall(url: str, **request: Any) -> Response:
-        if "slow" in url:
-            until = real_time() + 10
-            while any(bench.now(each).is_open for each in waiting) and real_time() < until:
-                threading.Event().wait(0.01)
-            seen.append(any(bench.now(each).is_open for each in waiting))
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
+        self.hosts, self.released = hosts, lambda: False
+        self.running, self.most, self._lock = 0, 0, threading.Lock()
+        self._others = bench.receiver.post
+        monkeypatch.setattr(client, "post", self.post)
+
+    def post(self, url: str, **request: Any) -> Response:
+        if url.split("/")[2] not in self.hosts:
+            return self._others(url, **request)
+        with self._lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        until = real_time() + 20
+        while not self.released() and real_time() < until:
+            threading.Event().wait(0.01)
+        self.running -= 1
         return answered(204)
 
-    monkeypatch.setattr(client, "post", stall)
-    assert bench.send(*full_batch(bench)) == []
-    assert seen == [False]
-    assert bench.now(slow).status == "delivered"
+
+SLOW = "https://slow.example.com/"
+
+
+@pytest.mark.parametrize("size", [1, BATCH])
+def test_slow_receiver(bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """While a batch of any size waits for a slow receiver, what comes to the queue is sent."""
+    stalled = Stalled(bench, monkeypatch, "slow.example.com")
+    slow, endpoint = bench.delivery(bench.endpoint(url=SLOW)), bench.endpoint()
+    rest = [bench.delivery(endpoint) for _ in range(size - 1)]
+    late = [bench.delivery(endpoint) for _ in range(3)]
+    seen: list[bool] = []
+
+    def released() -> bool:
+        if not seen:
+            seen.append(True)
+            bench.of.webhooks_queue.send_all(map(message, late))
+        return all(not bench.now(each).is_open for each in late)
+
+    stalled.released = released
+    begin = real_time()
+    assert bench.send(slow, *rest) == []
+    assert real_time() - begin < 20
+    assert {bench.now(each).status for each in [slow, *rest, *late]} == {"delivered"}
+    assert left(bench) == 0
+
+
+def test_empty_queue(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it waits on an empty queue, each request to the queue waits for a message for a second."""
+    stalled = Stalled(bench, monkeypatch, "slow.example.com")
+    begin = real_time()
+    stalled.released = lambda: real_time() - begin > 1
+    bench.calls.log.clear()
+    bench.send(bench.delivery(bench.endpoint(url=SLOW)))
+    polls = [call.params for call in bench.calls.log if call.operation == "ReceiveMessage"]
+    assert polls
+    assert {poll["WaitTimeSeconds"] for poll in polls} == {polling.LONG_POLL_SECONDS}
