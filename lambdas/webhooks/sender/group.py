@@ -124,9 +124,11 @@ def attempt_concurrently(
     while yielded < len(claimed):
         if waiting and len(made) - seen <= len(workers):
             for _ in range(max(1, len(workers))):
-                if taken := waiting.take():
-                    workers.append(None)
-                    threads.submit(work, taken)
+                taken = waiting.take()
+                if taken is None:
+                    break
+                workers.append(None)
+                threads.submit(work, taken)
         seen = len(made)
         if waiting:
             made += [(each, failed(NoRoom())) for each in waiting.given_up()]
@@ -151,13 +153,16 @@ class Waiting:
     def take(self) -> tuple[Claimed, Running] | None:
         """The next one that there is room for, which is started with this."""
         with self._lock:
+            without_room = set[tuple[str, str]]()
             for position, each in enumerate(self._rest):
                 host = each[0].destination.host
-                running = None if host.is_failing else self._in_flight.start(host)
-                if running:
+                if (host.owner, host.name) in without_room or host.is_failing:
+                    continue
+                if running := self._in_flight.start(host):
                     del self._rest[position]
                     self._taken_at = time.monotonic()
                     return each, running
+                without_room.add((host.owner, host.name))
         return None
 
     def given_up(self) -> list[Claimed]:
