@@ -1,4 +1,4 @@
-"""500 events for five receivers that fail in different ways, for a week, while senders are killed."""
+"""150 events for five receivers that fail in different ways, for a week, while senders are killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.receiver import Answer, Received, Receiver
 from tests.support.service import Service
 from tests.support.webhooks import HOUR, assert_no_leftovers, deliveries, endpoint, get_endpoint
 
-EVENTS, JOBS = 500, 10
+EVENTS, JOBS = 150, 6
 SHARE = EVENTS // 5
 INSIDE = "http://169.254.169.254/latest/meta-data/"
 URLS = {name: f"https://{name}.example.com/hook" for name in ("flapping", "dead", "slow", "redirecting", "gone")}
@@ -87,7 +87,7 @@ def part(name: str) -> dict[str, Any]:
 
 
 def write_events(service: Service) -> None:
-    """Write 500 events to the logs of ten jobs, like the API."""
+    """Write the events to the logs of the jobs, like the API."""
     service.cloud.pause("publisher", "start_job")
     table = service.cloud.table("Jobs")
     with table.batch_writer() as batch:
@@ -117,9 +117,9 @@ def test_every_delivery_ends(service: Service, receiver: Receiver, seed: int) ->
     write_events(service)
     cloud.unreliable(seed, duplicates=0.2)
     kills = [
-        cloud.fail("*", "*", Killed, function="sender", every=61, times=4),
-        cloud.fail("*", "*", Killed, function="sender", after=True, every=149, times=4),
-        cloud.fail("*", "*", Killed, function="dispatch", every=777, times=2),
+        cloud.fail("*", "*", Killed, function="sender", every=31, times=4),
+        cloud.fail("*", "*", Killed, function="sender", after=True, every=67, times=4),
+        cloud.fail("*", "*", Killed, function="dispatch", every=233, times=2),
         cloud.fail("*", "*", Killed, function="retry_scheduler", every=333, times=2),
     ]
     service.let_pass(2 * HOUR)
