@@ -45,7 +45,9 @@ def time_calls() -> None:
 
 
 def prepare() -> None:
-    create_table(boto3.resource("dynamodb").meta.client, "jobs", indexes=("gsi1", "gsi2"))
+    dynamodb = boto3.resource("dynamodb").meta.client
+    create_table(dynamodb, "jobs", indexes=("gsi1", "gsi2"))
+    create_table(dynamodb, "keys", sort_key=False)
     boto3.client("s3").create_bucket(Bucket="data", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     os.environ |= ENVIRONMENT | {
         "SECRETS_KEY": boto3.client("kms").create_key()["KeyMetadata"]["Arn"],

@@ -360,7 +360,7 @@ def virtual(scene: Scene) -> Iterator[None]:
     async def sleep(_: Any, seconds: float) -> None:
         scene.sleep(seconds)
 
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), Opener(scene))
+    build_opener = urllib.request.build_opener
     key = scene.service.authorization["Authorization"].removeprefix("Bearer ")
     with ExitStack() as stack:
         for owner, name, stand_in in (
@@ -368,7 +368,7 @@ def virtual(scene: Scene) -> Iterator[None]:
             (_io.BlockingIO, "clock", lambda _: scene.now),
             (_io.BlockingIO, "socket", connecting(scene)),
             (time, "monotonic", lambda: scene.now),
-            (urllib.request, "urlopen", opener.open),
+            (urllib.request, "build_opener", lambda *handlers: build_opener(*handlers, Opener(scene))),
             (webhook_client, "post", scene.receiver.post),
             (scene.cloud.functions, "call", metered(scene)),
         ):

@@ -68,6 +68,7 @@ SENDER = {
     "WEBHOOK_DISABLE_AFTER_HOURS": "120",
     "WEBHOOK_ALLOW_HTTP": "true",
     "ALLOW_PRIVATE_CIDRS": '["127.0.0.0/8"]',
+    "OWN_HOSTS": "[]",
     "SECRETS_KEY": "key",
     "JOB_RETENTION_DAYS": "90",
     "DELIVERY_RETENTION_DAYS": "30",

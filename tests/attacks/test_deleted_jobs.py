@@ -276,7 +276,7 @@ def test_nothing_sends_an_erased_delivery(service: Service, receiver: Receiver) 
         assert (
             service.call("POST", f"/webhooks/{hook}/{mode}", json={"since": "2000-01-01T00:00:00Z"}).status == 202
         )
-    service.cloud.settle(within=HOUR)
+        service.cloud.settle(within=HOUR)
     assert {json.loads(request.body)["event"].partition(".")[0] for request in receiver.requests[sent:]} <= {
         "replay"
     }

@@ -196,7 +196,7 @@ def test_every_delivery_ends_with_the_right_status(system: System) -> None:
 
 
 def check_recovery(api: Api, system: System, hook: Mapping[str, Any], server: Site) -> None:
-    """The circuit of a server that refuses connections opens. Held deliveries wait without attempts."""
+    """The circuit of a host that refuses connections opens. Held deliveries wait without attempts."""
     path = f"/webhooks/{hook['webhook_id']}"
 
     def spent() -> dict[str, int]:
@@ -207,13 +207,14 @@ def check_recovery(api: Api, system: System, hook: Mapping[str, Any], server: Si
         time.sleep(1)
         return before if len(before) == 51 and before == spent() else None
 
-    wait_for(lambda: api.get(path)["circuit"]["state"] == "open")
+    wait_for(lambda: api.get(path)["host_circuit"]["state"] == "open")
     before = wait_for(held)
     assert {d["last_attempt"]["error"] for d in deliveries(api, hook) if d["last_attempt"]} == {"connect"}
     assert server.visits == []
     server.open()
     long_ago = "2000-01-01T00:00:00.000Z"  # instead of the minute's pause before the first probe
-    rewrite(system, f"HEALTH#scenario#{hook['webhook_id']}", "HEALTH", next_check_at=long_ago, gsi2sk=long_ago)
+    circuit = f"HEALTH#scenario#host#{HOST}:{server.port}"
+    rewrite(system, circuit, "HEALTH", next_check_at=long_ago, gsi2sk=long_ago)
 
     def drained() -> bool:
         run_retry_scheduler(system)
@@ -224,7 +225,7 @@ def check_recovery(api: Api, system: System, hook: Mapping[str, Any], server: Si
     # The counters follow at the end of each batch.
     wait_for(lambda: api.get(path)["counters"]["attempts"] == sum(spent().values()))
     after = api.get(path)
-    assert (after["circuit"]["state"], after["counters"]["delivered"]) == ("draining", 51)
+    assert (after["host_circuit"]["state"], after["counters"]["delivered"]) == ("draining", 51)
 
 
 def check_redirected(api: Api, found: Sequence[Delivery], trap: Site) -> None:

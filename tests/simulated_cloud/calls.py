@@ -21,7 +21,7 @@ from botocore.validate import ParamValidator
 from .clock import Clock
 
 LONG_POLL_SECONDS = 0.02
-"""How long ReceiveMessage with WaitTimeSeconds waits for threads of the same function, in real time."""
+"""How long a function's ReceiveMessage with WaitTimeSeconds waits for its other threads, in real time."""
 
 OperationFake = Callable[[dict[str, Any]], dict[str, Any]]
 Shortcut = Callable[[dict[str, Any]], dict[str, Any] | None]
@@ -276,11 +276,12 @@ class Calls:
             return service(call)
         if call.action == "lambda:Invoke":  # runs a function, whose threads need the lock
             return send()
+        polls = call.function is not None and call.action == "sqs:ReceiveMessage"
         with self._lock:
-            if call.action == "sqs:ReceiveMessage":
-                sent["WaitTimeSeconds"] = 0  # moto would wait with the lock, until the virtual clock moves
+            if polls:
+                sent["WaitTimeSeconds"] = 0  # moto would wait with the lock that the function's other threads need
             answer = send()
-        if call.params.get("WaitTimeSeconds") and not answer.get("Messages"):
+        if polls and call.params.get("WaitTimeSeconds") and not answer.get("Messages"):
             threading.Event().wait(LONG_POLL_SECONDS)
         return answer
 
