@@ -21,7 +21,7 @@ from botocore.validate import ParamValidator
 from .clock import Clock
 
 LONG_POLL_SECONDS = 0.02
-"""How long a function's ReceiveMessage with WaitTimeSeconds waits for its other threads, in real time."""
+"""How long ReceiveMessage with WaitTimeSeconds waits for other threads, in real time. The clock does not move."""
 
 OperationFake = Callable[[dict[str, Any]], dict[str, Any]]
 Shortcut = Callable[[dict[str, Any]], dict[str, Any] | None]
@@ -276,12 +276,11 @@ class Calls:
             return service(call)
         if call.action == "lambda:Invoke":  # runs a function, whose threads need the lock
             return send()
-        polls = call.function is not None and call.action == "sqs:ReceiveMessage"
         with self._lock:
-            if polls:
-                sent["WaitTimeSeconds"] = 0  # moto would wait with the lock that the function's other threads need
+            if call.action == "sqs:ReceiveMessage":
+                sent["WaitTimeSeconds"] = 0  # moto would wait with the lock that other threads need
             answer = send()
-        if polls and call.params.get("WaitTimeSeconds") and not answer.get("Messages"):
+        if call.params.get("WaitTimeSeconds") and not answer.get("Messages"):
             threading.Event().wait(LONG_POLL_SECONDS)
         return answer
 

@@ -57,9 +57,9 @@ def test_each_call_takes_a_millisecond(sample: Sample) -> None:
     assert sample.clock.time - before == pytest.approx(0.001, abs=1e-5)
 
 
-def test_a_long_poll_waits_in_virtual_time(sample: Sample) -> None:
-    """ReceiveMessage with WaitTimeSeconds moves the clock; moto would wait for ever."""
+def test_a_long_poll_is_short(sample: Sample) -> None:
+    """ReceiveMessage with WaitTimeSeconds gives other threads a moment, and does not wait in virtual time."""
     before = sample.clock.time
     answer = sample.client("sqs").receive_message(QueueUrl=sample.queue("Dead").url, WaitTimeSeconds=20)
     assert "Messages" not in answer
-    assert 20 <= sample.clock.time - before < 23
+    assert sample.clock.time - before < 3
