@@ -30,31 +30,20 @@ def health() -> Response[str]:
 
 @router.get("/openapi.json", include_in_schema=False)
 def openapi() -> Response[str]:
-    return public(_openapi_json(), "application/json")
+    from rest.api.openapi import document  # imports the routes of other functions
+
+    return public(json.dumps(document()), "application/json")
 
 
 @router.get("/docs", include_in_schema=False)
 def docs() -> Response[str]:
-    from rest.api.openapi import content_security_policy
+    from rest.api.openapi import content_security_policy, page
 
     if not accepts_gzip(router.current_event.headers.get("accept-encoding") or ""):
         raise NotAcceptable("The page is large. Send 'Accept-Encoding: gzip', as browsers do; curl: --compressed.")
-    policy = {"Content-Security-Policy": content_security_policy(_docs_page())}
-    return public(_docs_page(), "text/html; charset=utf-8", headers=policy)
-
-
-@functools.cache
-def _openapi_json() -> str:
-    from rest.api.openapi import document  # imports the routes of other functions
-
-    return json.dumps(document())
-
-
-@functools.cache
-def _docs_page() -> str:
-    from rest.api.openapi import page
-
-    return page()
+    html = page()
+    policy = {"Content-Security-Policy": content_security_policy(html)}
+    return public(html, "text/html; charset=utf-8", headers=policy)
 
 
 def public(body: str, content_type: str, *, headers: Mapping[str, str] = MappingProxyType({})) -> Response[str]:
