@@ -79,6 +79,17 @@ def batch_get(client: Any, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str,
     return found
 
 
+def get_all(client: Any, table: str, keys: Sequence[Mapping[str, str]], **options: Any) -> list[Item]:
+    """The items of one table that exist, for any number of keys, each once.
+
+    `options` are those of a table in a BatchGetItem request, such as `ConsistentRead`.
+    """
+    found: list[Item] = []
+    for start in range(0, len(keys), MAX_KEYS):
+        found += batch_get(client, {table: {"Keys": keys[start : start + MAX_KEYS], **options}})[table]
+    return found
+
+
 def batch_delete(client: Any, table: str, keys: Sequence[Mapping[str, str]]) -> None:
     """Delete these items. Repeats the request for unprocessed keys."""
     for start in range(0, len(keys), MAX_WRITES):

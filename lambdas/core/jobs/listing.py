@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from core import events, jobs_table
-from core.aws.dynamodb import MAX_KEYS, Item, UnexpiredItems, batch_get
+from core.aws.dynamodb import Item, UnexpiredItems, get_all
 from core.jobs.job import Job
 from core.jobs.rows import read_job
 from core.jobs.tombstones import is_tombstone
@@ -58,19 +57,15 @@ class JobListing:
 
     def by_ids(self, job_ids: Iterable[str]) -> dict[str, Job]:
         """Those of these jobs that exist, by id (strongly consistent)."""
-        found: dict[str, Job] = {}
-        wanted = iter(job_ids)
-        while batch := list(islice(wanted, MAX_KEYS)):
-            items = self._get_all([jobs_table.job_pk(job_id) for job_id in batch])
-            found |= {jobs_table.job_id_of(pk): read_job(item) for pk, item in items.items()}
-        return found
+        items = self._get_all([jobs_table.job_pk(job_id) for job_id in job_ids])
+        return {jobs_table.job_id_of(pk): read_job(item) for pk, item in items.items()}
 
     def deleted(self, job_ids: Iterable[str]) -> set[str]:
-        """Those of at most 100 jobs that were deleted."""
+        """Those of these jobs that were deleted."""
         keys = [jobs_table.job_key(job_id) for job_id in job_ids]
-        wanted = {"Keys": keys, "ProjectionExpression": "pk, deleted_at", "ConsistentRead": True}
-        found = batch_get(self._client, {self._table: wanted})
-        return {jobs_table.job_id_of(item["pk"]) for item in found[self._table] if is_tombstone(item)}
+        options = {"ProjectionExpression": "pk, deleted_at", "ConsistentRead": True}
+        found = get_all(self._client, self._table, keys, **options)
+        return {jobs_table.job_id_of(item["pk"]) for item in found if is_tombstone(item)}
 
     def overdue(self) -> Iterator[str]:
         """The ids of open jobs whose deadline has passed."""
@@ -118,8 +113,8 @@ class JobListing:
             yield from (read_job(items[entry["pk"]]) for entry in page["Items"] if entry["pk"] in items)
 
     def _get_all(self, pks: Sequence[str]) -> dict[str, Item]:
-        """The items of at most 100 jobs, strongly consistent, by pk."""
+        """The items of jobs, strongly consistent, by pk."""
         keys = [{"pk": pk, "sk": jobs_table.META} for pk in pks]
-        found = batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
-        unexpired = (item for item in found[self._table] if self._items.is_unexpired(item))
+        found = get_all(self._client, self._table, keys, ConsistentRead=True)
+        unexpired = (item for item in found if self._items.is_unexpired(item))
         return {item["pk"]: item for item in unexpired if not is_tombstone(item)}

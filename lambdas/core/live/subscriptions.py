@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 
 from core import events, jobs_table
 from core.aws import errors as aws_errors
-from core.aws.dynamodb import MAX_KEYS, Item, UnexpiredItems, batch_get
+from core.aws.dynamodb import MAX_KEYS, Item, UnexpiredItems, get_all
 from core.errors import Contended, Forbidden
 
 # https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html
@@ -139,8 +139,7 @@ class Subscriptions:
         options = {"IndexName": "gsi2", "PaginationConfig": {"PageSize": MAX_KEYS}}
         for page in self._query("gsi2pk = :pk AND gsi2sk < :before", values, **options):
             keys = [{name: item[name] for name in ("pk", "sk")} for item in page["Items"]]
-            found = batch_get(self._client, {self._table: {"Keys": keys}})
-            yield from map(_connection, found[self._table])
+            yield from map(_connection, get_all(self._client, self._table, keys))
 
     def delete_connection(self, connection_id: str) -> None:
         """Delete a connection and its subscriptions."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from core import events
-from core.aws.dynamodb import Item, batch_get
+from core.aws.dynamodb import Item, get_all
 from core.webhooks.deliveries.health import (
     CHECK_ATTRIBUTES,
     CIRCUIT_PARTITION,
@@ -31,7 +31,6 @@ from core.webhooks.deliveries.update import Update
 MIN_OPEN_SECONDS, MAX_OPEN_SECONDS = 60, 3600
 PROBE_SECONDS = 180  # after this time without an outcome of a probe, another one is sent
 DRAINING_SECONDS = 300  # so long a sender may still hold deliveries, because of the health that it has read
-_MAX_KEYS = 100  # https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchGetItem.html
 
 
 class HealthStore:
@@ -57,10 +56,7 @@ class HealthStore:
     def many(self, owner: str, destinations: Sequence[str]) -> dict[str, Health]:
         """By destination, for any number of destinations."""
         keys = [health_key(owner, destination) for destination in dict.fromkeys(destinations)]
-        found: dict[str, Item] = {}
-        for start in range(0, len(keys), _MAX_KEYS):
-            wanted = {self._table: {"Keys": keys[start : start + _MAX_KEYS]}}
-            found |= {item["pk"]: item for item in batch_get(self._client, wanted)[self._table]}
+        found = {item["pk"]: item for item in get_all(self._client, self._table, keys)}
         return {
             destination: read_health(owner, destination, found.get(health_key(owner, destination)["pk"]))
             for destination in destinations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from core import events
-from core.aws.dynamodb import Item, batch_get, is_expired
+from core.aws.dynamodb import Item, get_all, is_expired
 from core.webhooks.deliveries.model import UNSENT, Delivery
 from core.webhooks.deliveries.rows import (
     delivery_key,
@@ -119,7 +119,7 @@ class DeliveryIndex:
     def _items(self, index: str, entries: Sequence[Item]) -> Iterator[tuple[str, Delivery | None]]:
         """The sort key of each entry with its delivery; None if that has expired or been deleted."""
         keys = [delivery_key(id_of(entry)) for entry in entries]
-        found = batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})[self._table]
+        found = get_all(self._client, self._table, keys, ConsistentRead=True)
         visible = {id_of(item): read_delivery(item) for item in found if not is_expired(item, self._clock())}
         for entry in entries:
             yield entry[f"{index}sk"], visible.get(id_of(entry))

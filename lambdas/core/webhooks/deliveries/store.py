@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.aws.dynamodb import MAX_KEYS, Item, batch_get, is_expired
+from core.aws.dynamodb import Item, get_all, is_expired
 from core.errors import NotFound
 from core.webhooks.deliveries.model import STATUSES, Attempt, Delivery, apply_attempt
 from core.webhooks.deliveries.rows import (
@@ -54,12 +54,8 @@ class DeliveryStore:
 
     def read_all(self, delivery_ids: Sequence[str]) -> list[Delivery]:
         """Those that exist, expired ones included. Each id once."""
-        found: list[Delivery] = []
-        for start in range(0, len(delivery_ids), MAX_KEYS):
-            keys = [delivery_key(identifier) for identifier in delivery_ids[start : start + MAX_KEYS]]
-            items = batch_get(self._client, {self._table: {"Keys": keys, "ConsistentRead": True}})
-            found += map(read_delivery, items[self._table])
-        return found
+        keys = [delivery_key(identifier) for identifier in delivery_ids]
+        return [read_delivery(item) for item in get_all(self._client, self._table, keys, ConsistentRead=True)]
 
     def with_attempts(self, delivery_id: str, *, owner: str) -> tuple[Delivery, list[Attempt]]:
         """A delivery and all its attempts, oldest first. Raises NotFound."""
