@@ -27,14 +27,15 @@ class Policy:
     """What the operator allows.
 
     An address in `allow_private_cidrs` can be private and have any port. `forbidden` are (host, port) pairs that
-    are never allowed, such as that of the Lambda runtime API. `own_hosts` are those at which this service answers:
-    with an API key in a header, an endpoint there would make it call itself without an end.
+    are never allowed, such as that of the Lambda runtime API. `own_names` are those at which this service answers:
+    with an API key in a header, an endpoint there would make it call itself without an end. A name has no address
+    of its own, because a content network serves many names at one.
     """
 
     allow_http: bool = False
     allow_private_cidrs: tuple[Network, ...] = ()
     forbidden: frozenset[tuple[str, int]] = frozenset()
-    own_hosts: frozenset[tuple[str, int]] = frozenset()
+    own_names: frozenset[tuple[str, int]] = frozenset()
 
     @classmethod
     def of(
@@ -52,12 +53,14 @@ class Policy:
         `runtime_api`: `AWS_LAMBDA_RUNTIME_API` (`host:port`), which serves events. `credentials_uri`:
         `AWS_CONTAINER_CREDENTIALS_FULL_URI`, which serves credentials.
         """
-        own = (f"http://{runtime_api}" if runtime_api else "", credentials_uri)
+        internal = (f"http://{runtime_api}" if runtime_api else "", credentials_uri)
+        own = [_host_and_port(f"https://{host}") for host in own_hosts]
+        own_addresses = {(host, port) for host, port in own if ":" in host or _NUMERIC_END.fullmatch(host)}
         return cls(
             allow_http=allow_http,
             allow_private_cidrs=tuple(ip_network(cidr) for cidr in allow_private_cidrs),
-            forbidden=frozenset(_host_and_port(url) for url in own if url),
-            own_hosts=frozenset(_host_and_port(f"https://{host}") for host in own_hosts),
+            forbidden=frozenset(own_addresses.union(_host_and_port(url) for url in internal if url)),
+            own_names=frozenset(own) - own_addresses,
         )
 
 
@@ -135,7 +138,7 @@ def check_address(address: Address, target: Target, policy: Policy) -> None:
             f"{target.host} has an address that is {what}. Use a public one, "
             "or ask the operator to add its network to `allow_private_cidrs`."
         )
-    if any(_is_at(forbidden, address, target) for forbidden in policy.forbidden | _addresses(policy.own_hosts)):
+    if any(_is_at(forbidden, address, target) for forbidden in policy.forbidden):
         raise _own(target)
     if not opened:
         _check_port(target)
@@ -195,13 +198,8 @@ def _own(target: Target) -> Refused:
     return Refused(f"{target.host} at port {target.port} is part of this service. Webhooks are never sent there.")
 
 
-def _addresses(hosts: Iterable[tuple[str, int]]) -> frozenset[tuple[str, int]]:
-    """Those that are addresses. A name has no address of its own: a content network serves many names at one."""
-    return frozenset((host, port) for host, port in hosts if ":" in host or _NUMERIC_END.fullmatch(host))
-
-
 def _check_name(target: Target, policy: Policy) -> None:
-    if (target.host, target.port) in policy.own_hosts:
+    if (target.host, target.port) in policy.own_names:
         raise _own(target)
     if target.host in _METADATA_NAMES:
         raise Refused(f"{target.host} is a cloud's metadata service. Webhooks are never sent there.")
