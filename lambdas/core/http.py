@@ -132,6 +132,11 @@ def matches(known: str, etag: str) -> bool:
     return "*" in offered or etag in offered
 
 
+def no_content() -> Response[Any]:
+    """204 (https://www.rfc-editor.org/rfc/rfc9110#name-204-no-content)."""
+    return Response(status_code=204, content_type="application/json", body="")
+
+
 class Problem(BaseModel):
     """An error: https://www.rfc-editor.org/rfc/rfc9457"""
 

@@ -12,7 +12,7 @@ from aws_lambda_powertools.event_handler.openapi.params import Path
 
 from core.dependencies import DAY_SECONDS, dependencies
 from core.errors import NotFound
-from core.http import caller, json_response
+from core.http import caller, json_response, no_content
 from kinds.document.dependencies import document_dependencies
 from kinds.document.index.catalog import Document
 from kinds.document.models import DocumentPage, DocumentView
@@ -52,7 +52,7 @@ def delete(document_id: DocumentId) -> Response[Any]:
     dependencies.sqs.send_message(
         QueueUrl=dependencies.settings.indexing_queue_url, MessageBody=json.dumps(message), MessageGroupId=owner
     )
-    return Response(status_code=204, content_type="application/json", body="")
+    return no_content()
 
 
 # A name may contain slashes, which a path parameter does not match.

@@ -15,7 +15,7 @@ from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 from core import ids, jobs
 from core.dependencies import dependencies
 from core.errors import InvalidRequest
-from core.http import caller, json_response, key_id, root_url
+from core.http import caller, json_response, key_id, no_content, root_url
 from core.jobs import History, Job, Kind, Snapshot, links, views
 from core.jobs.deletion import request_deletion
 from core.jobs.models import JobAccepted, JobPage, JobView, Status
@@ -122,7 +122,7 @@ def delete(job_id: JobId) -> Response[Any]:
     owner = caller(router, "jobs:write")
     tombstone = dependencies.tombstones.mark(jobs.valid_job_id(job_id), owner=owner)
     if tombstone.job is None:
-        return Response(status_code=204, content_type="application/json", body="")
+        return no_content()
     dependencies.deletion.cancel_deliveries(tombstone, until=time.monotonic() + CANCEL_SECONDS)
     request_deletion(dependencies.sqs, dependencies.settings.indexing_queue_url, tombstone)
     return Response(status_code=202, content_type="application/json", body="")
@@ -142,7 +142,7 @@ def end_links(job_id: JobId) -> Response[Any]:
     owner = caller(router, "jobs:write")
     _find(job_id, owner)
     dependencies.jobs.apply(job_id, links.replace_key)
-    return Response(status_code=204, content_type="application/json", body="")
+    return no_content()
 
 
 def _view(snapshot: Snapshot) -> dict[str, Any]:

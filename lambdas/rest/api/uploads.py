@@ -15,7 +15,7 @@ from aws_lambda_powertools.event_handler.openapi.params import Path
 from core import events, ids
 from core.dependencies import dependencies
 from core.errors import InvalidRequest, NotFound, PayloadTooLarge
-from core.http import caller, json_response, root_url
+from core.http import caller, json_response, no_content, root_url
 from rest.api.parts import MISSING, MultipartId, part_sizes
 from rest.api.upload_models import (
     CompleteRequest,
@@ -73,7 +73,7 @@ def abort(upload_id: UploadId) -> Response[Any]:
     """Deletes the uploaded parts, but not a complete file. Aborting it again has no effect."""
     upload = MultipartId.read(upload_id, owner=caller(router, "jobs:write"))
     dependencies.blobs.abort_multipart(upload.key, upload.s3_id)
-    return Response(status_code=204, content_type="application/json", body="")
+    return no_content()
 
 
 def _in_one_piece(key: str, request: UploadRequest) -> dict[str, Any]:

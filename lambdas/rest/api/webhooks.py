@@ -14,7 +14,7 @@ from core import ids
 from core.dependencies import dependencies
 from core.errors import Conflict, InvalidRequest, NotFound
 from core.events import timestamp
-from core.http import caller, json_response, root_url
+from core.http import caller, json_response, no_content, root_url
 from core.jobs.models import JobAccepted
 from core.webhooks import views
 from core.webhooks.deliveries.model import destination_of, host_destination
@@ -95,7 +95,7 @@ def change(webhook_id: WebhookId, request: WebhookPatch) -> Response[WebhookView
 def delete(webhook_id: WebhookId) -> Response[Any]:
     """Its open deliveries are canceled. After `default`, the next job with a webhook gets a new secret."""
     endpoints.delete(caller(router, "webhooks:write"), webhook_id)
-    return Response(status_code=204, content_type="application/json", body="")
+    return no_content()
 
 
 # ── secrets ──────────────────────────────────────────────────────────────────────────────────────────────
