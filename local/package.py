@@ -37,7 +37,7 @@ def package(options: argparse.Namespace, console: Console) -> int:
 
 def function_sizes(assembly: Path) -> dict[str, tuple[int, dict[str, int]]]:
     """Function -> (bytes of code, bytes of each layer)."""
-    resources = json.loads((assembly / f"{STACK}.template.json").read_text())["Resources"]
+    resources = _resources(assembly)
     functions = {key: r["Properties"] for key, r in resources.items() if r["Type"] == "AWS::Lambda::Function"}
     return {
         properties["Handler"].split(".")[-3]: (
@@ -53,12 +53,17 @@ def function_sizes(assembly: Path) -> dict[str, tuple[int, dict[str, int]]]:
 
 def layer_folders(assembly: Path) -> dict[str, Path]:
     """Layer -> its unpacked folder."""
-    resources = json.loads((assembly / f"{STACK}.template.json").read_text())["Resources"]
     return {
         _layer_name(key): _folder(assembly, each["Properties"]["Content"])
-        for key, each in resources.items()
+        for key, each in _resources(assembly).items()
         if each["Type"] == "AWS::Lambda::LayerVersion"
     }
+
+
+def _resources(assembly: Path) -> dict[str, Any]:
+    """The resources of the stack's template, by logical id."""
+    found: dict[str, Any] = json.loads((assembly / f"{STACK}.template.json").read_text())["Resources"]
+    return found
 
 
 def _layers(properties: dict[str, Any]) -> list[str]:

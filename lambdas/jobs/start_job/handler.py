@@ -25,8 +25,6 @@ from kinds.registry import KINDS
 MIN_START_DELAY_SECONDS, MAX_START_DELAY_SECONDS = 10, 120
 MIN_EXECUTION_SECONDS = 60
 """The timeout of an execution, even if the job's deadline is nearer: the reaper ends overdue jobs."""
-
-
 DELETION_SECONDS = 30
 """Of the minute that the function has. The reaper has the rest of a long deletion continued."""
 

@@ -99,7 +99,7 @@ def read_destinations(messages: Iterable[Message]) -> Destinations:
     items = _read_endpoints_and_health(by_destination.values())
     found = {key: _endpoint_and_health(message, items) for key, message in by_destination.items()}
     hosts = {key: (key[0], _host_of(by_destination[key], endpoint)) for key, (endpoint, _) in found.items()}
-    successes = {hosts[key]: _success(*each) for key, each in found.items() if _success(*each)}
+    successes = {hosts[key]: success for key, each in found.items() if (success := _success(*each))}
     by_host = _read_hosts(dict.fromkeys(hosts.values()), successes)
     destinations = {
         key: Destination(endpoint, health, by_host[hosts[key]]) for key, (endpoint, health) in found.items()
@@ -154,7 +154,7 @@ def _read_endpoints_and_health(messages: Iterable[Message]) -> _Items:
 
 
 def _read_hosts(
-    hosts: Iterable[tuple[str, str]], successes: Mapping[tuple[str, str], str | None]
+    hosts: Iterable[tuple[str, str]], successes: Mapping[tuple[str, str], str]
 ) -> dict[tuple[str, str], Host]:
     """By owner and destination. A host that has no success, as after an update, has that of an endpoint."""
     keys = {host: health_key(*host) for host in hosts}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 import sys
@@ -96,6 +97,7 @@ def _prctl(option: int, *arguments: int, ignored: tuple[int, ...] = ()) -> None:
         raise _last_error()
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
