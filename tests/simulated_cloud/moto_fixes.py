@@ -17,7 +17,7 @@ from moto.dynamodb.models.table import StreamShard, Table
 from moto.dynamodb.responses import DynamoHandler
 from moto.s3.exceptions import NoSuchUpload
 from moto.s3.responses import S3Response
-from moto.sqs.models import Message, Queue, SQSBackend
+from moto.sqs.models import Message, SQSBackend
 from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
 from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName
 from moto.stepfunctions.parser.asl.component.common.error_name.states_error_name import StatesErrorName
@@ -33,7 +33,6 @@ def installed(clock: Clock) -> Iterator[None]:
     """Apply the corrections inside the block."""
     fixes: list[tuple[Any, str, Any]] = [
         (SQSBackend, "is_message_valid_based_on_retention_period", within_retention),
-        (Queue, "wait_for_messages", lambda queue, timeout: clock.advance(timeout)),
         (DynamoHandler, "transact_write_items", idempotent(DynamoHandler.transact_write_items, clock)),
         (DynamoDBBackend, "transact_write_items", rolling_back(DynamoDBBackend.transact_write_items)),
         (StreamShard, "add", one_record_a_change(StreamShard.add)),
