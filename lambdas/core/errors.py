@@ -24,15 +24,26 @@
     │   │   └── SourceNotFound       not_found
     │   ├── CountMismatch            count_mismatch
     │   ├── Superseded               superseded
-    │   └── DeadlineExceeded         deadline_exceeded
+    │   ├── DeadlineExceeded         deadline_exceeded
+    │   ├── CostLimitExceeded        max_cost_exceeded
+    │   └── ModelRejected            model_rejected
+    │       ├── ContextOverflow      context_overflow
+    │       ├── ContentFiltered      content_filtered
+    │       └── ModelQuotaExceeded   model_quota_exceeded
     ├── JobClosed                    the job has ended or another execution holds it
     │   └── JobDeleted               see above
     ├── NotDue                       the job may not start yet
+    ├── Postponed                    the attempt ends and is not counted
     ├── ConditionFailed              the condition of a write failed, and nothing was written
     ├── Retryable                    may succeed later
     │   ├── Throttled
     │   ├── Contended
-    │   └── Unavailable
+    │   ├── Unavailable
+    │   └── ModelFault               a call of a model failed and may succeed in another attempt
+    │       ├── ModelUnavailable     model_unavailable
+    │       ├── ModelThrottled       model_throttled
+    │       ├── StreamCut            stream_cut
+    │       └── MalformedAnswer      malformed_answer
     ├── InvalidSignature             a webhook whose signature does not match
     └── Refused                      a URL or address that webhooks may not reach
         └── DeliveryError            an attempt without a response; `error_class` names the cause
@@ -169,6 +180,34 @@ class DeadlineExceeded(JobFailure):
     code = "deadline_exceeded"
 
 
+class CostLimitExceeded(JobFailure):
+    """The job would cost more than its `max_cost_usd`."""
+
+    code = "max_cost_exceeded"
+
+
+class ModelRejected(JobFailure):
+    """The provider refuses the request, and would refuse it again. The message is the provider's."""
+
+    code = "model_rejected"
+
+
+class ContextOverflow(ModelRejected):
+    """Prompt and answer are larger than the model's context."""
+
+    code = "context_overflow"
+
+
+class ContentFiltered(ModelRejected):
+    code = "content_filtered"
+
+
+class ModelQuotaExceeded(ModelRejected):
+    """The account's budget at the provider is used up: waiting does not help."""
+
+    code = "model_quota_exceeded"
+
+
 class JobClosed(RecadoError):
     """The job has ended, or another execution holds it, so there is nothing to do."""
 
@@ -191,6 +230,20 @@ class NotDue(RecadoError):
         self.until = until
 
 
+class Postponed(RecadoError):
+    """The attempt ends here and is not counted: a provider or a limit made it wait.
+
+    `reason`: what the job waits for. `seconds`: until the next attempt. `cause`: the provider's error, which is
+    logged as the reason of the retry.
+    """
+
+    code = "postponed"
+
+    def __init__(self, reason: str, seconds: float, *, cause: RecadoError | None = None) -> None:
+        super().__init__(str(cause) if cause else f"the job waits: {reason}")
+        self.reason, self.seconds, self.cause = reason, seconds, cause
+
+
 class ConditionFailed(RecadoError):
     """The condition of one write in a transaction failed, and nothing was written."""
 
@@ -211,6 +264,47 @@ class Contended(Retryable):
 
 class Unavailable(Retryable):
     code = "unavailable"
+
+
+class ModelFault(Retryable):
+    """A call of a model failed and may succeed later.
+
+    `billed`: whether the provider may have computed an answer, and bill it.
+    """
+
+    code = "model_fault"
+
+    def __init__(self, message: str, *, billed: bool = False) -> None:
+        super().__init__(message)
+        self.billed = billed
+
+
+class ModelUnavailable(ModelFault):
+    """The provider cannot be reached, is overloaded or failed (5xx)."""
+
+    code = "model_unavailable"
+
+
+class ModelThrottled(ModelFault):
+    """The provider limits the rate. `retry_after`: seconds, if the provider said so."""
+
+    code = "model_throttled"
+
+    def __init__(self, message: str, *, retry_after: float | None = None, billed: bool = False) -> None:
+        super().__init__(message, billed=billed)
+        self.retry_after = retry_after
+
+
+class StreamCut(ModelFault):
+    """The answer stopped without its end."""
+
+    code = "stream_cut"
+
+
+class MalformedAnswer(ModelFault):
+    """The answer cannot be read, or does not have the form that was asked for."""
+
+    code = "malformed_answer"
 
 
 class InvalidSignature(RecadoError):

@@ -27,7 +27,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"core"}),
     frozenset({"core.aws"}),
     frozenset({"core.jobs", "core.limits"}),
-    frozenset({"core.webhooks.transport", "core.live"}),
+    frozenset({"core.webhooks.transport", "core.live", "core.llm"}),
     frozenset({"core.webhooks.endpoints"}),
     frozenset({"core.webhooks.deliveries"}),
     frozenset({"core.webhooks", "core.dependencies"}),

@@ -1,0 +1,1 @@
+"""Calls of language models: one port (`provider`) with two adapters, rate limits, circuits, prices."""
