@@ -20,6 +20,7 @@ OVERRIDES: dict[str, str] = {
     "embedding": "local",
     "embedding_model": "universal-sentence-encoder-multilingual-3",
     "embedding_dimensions": "512",
+    "models": '{"bedrock/smollm2-135m-instruct": {}}',  # `local.model` answers in Bedrock's place
     "cors_origins": "*",  # pages of this machine, and those opened from a file, may follow a job by its links
     "account_concurrency": "1000",  # this machine has no quota, so an owner gets all of its limits
     "allow_private_cidrs": "127.0.0.0/8",  # webhooks may go to this machine

@@ -30,8 +30,8 @@
     gsi2     tombstone with work left DELETED                 {time of the next run}
     gsi2     WebSocket connection     LIVE                    {connected_at}
 
-- META, PROGRESS and WEBHOOK sort after EVENT# and LIVE, so one query with sk >= META reads a job, its progress and
-  its webhook, and none of its events.
+- META, PROGRESS, USAGE and WEBHOOK sort after EVENT# and LIVE, so one query with sk >= META reads a job, its
+  progress, its usage of models and its webhook, and none of its events.
 - A sequence has leading zeros, and job ids and event ids are ULIDs, so events and jobs sort by time.
 - A deleted job leaves a tombstone until its expiry, so that late messages about it are dropped (`tombstones`).
 - Both indexes are sparse. gsi1 lists an owner's jobs, and the items to delete with a connection. gsi2 lists open
@@ -111,6 +111,10 @@ def event_key(job_id: str, sequence: int) -> Key:
 
 def progress_key(job_id: str) -> Key:
     return {"pk": job_pk(job_id), "sk": "PROGRESS"}
+
+
+def usage_key(job_id: str) -> Key:
+    return {"pk": job_pk(job_id), "sk": "USAGE"}
 
 
 def webhook_key(job_id: str) -> Key:

@@ -10,9 +10,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "lambdas"))  # the functions'
 from core.errors import Retryable
 from core.jobs import Kind
 from core.jobs.kind import NOTIFY
+from core.llm.catalog import Model, read_models
 from kinds.registry import KINDS
 
-__all__ = ["KINDS", "NOTIFY", "Kind", "retryable_errors"]
+__all__ = ["KINDS", "NOTIFY", "Kind", "Model", "read_models", "retryable_errors"]
 
 
 def retryable_errors() -> list[str]:

@@ -32,7 +32,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"core.webhooks.deliveries"}),
     frozenset({"core.webhooks", "core.dependencies"}),
     frozenset({"core.tasks"}),
-    frozenset({"kinds.document", "kinds.replay"}),
+    frozenset({"kinds.completion", "kinds.document", "kinds.replay"}),
     frozenset({"kinds.registry"}),
     GROUPS,
 )
