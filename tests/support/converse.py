@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,10 +60,10 @@ def answer(content: list[dict[str, Any]], reason: str = "end_turn", given: int =
 
 
 class Body:
-    """What botocore needs of a `urllib3.HTTPResponse`. An error among the chunks is raised in its turn."""
+    """What a caller needs of a `urllib3.HTTPResponse`. An error among the chunks is raised in its turn."""
 
-    def __init__(self, chunks: Iterable[bytes | Exception]) -> None:
-        self._chunks = chunks
+    def __init__(self, chunks: Iterable[bytes | Exception], shutdown: Callable[[], None]) -> None:
+        self._chunks, self.shutdown = chunks, shutdown
 
     def stream(self) -> Iterator[bytes]:
         for chunk in self._chunks:
@@ -76,12 +77,13 @@ class Body:
 
 @dataclass(kw_only=True)
 class Response:
-    """A response of the service, sent in these chunks."""
+    """A response of the service, sent in these chunks. `shut_down`: set when its connection is shut down."""
 
     chunks: Iterable[bytes | Exception]
     status: int = 200
     content_type: str = EVENT_STREAM
     headers: Mapping[str, str] = field(default_factory=dict)
+    shut_down: threading.Event = field(default_factory=threading.Event)
 
 
 def error(status: int, code: str, message: str, **headers: str) -> Response:
@@ -98,7 +100,7 @@ def client(respond: Callable[[], Response]) -> tuple[Any, list[Any]]:
         requests.append(request)
         response = respond()
         headers = {"content-type": response.content_type, **response.headers}
-        return AWSResponse(request.url, response.status, headers, Body(response.chunks))
+        return AWSResponse(request.url, response.status, headers, Body(response.chunks, response.shut_down.set))
 
     made.meta.events.register("before-send.bedrock-runtime.*", send)
     return made, requests
