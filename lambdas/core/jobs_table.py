@@ -20,6 +20,9 @@
     use of a daily quota          OWNER#{owner}           USED#{date}#{quota}
     idempotency key               IDEM#{owner}#{sha256}   IDEM
     WebSocket connection          LIVE#{connection_id}    CONNECTION
+    rate limit of a model         MODEL#{name}            RATE
+    owners that wait for a model  MODEL#{name}            WAITING
+    circuit of a provider         PROVIDER#{name}         CIRCUIT
     WebSocket ticket              TICKET#{sha256}         TICKET
 
     index    item                     pk                      sk
@@ -172,6 +175,21 @@ def daily_use_key(owner: str, date: str, quota: str) -> Key:
 
 def idempotency_key(owner: str, key: str) -> Key:
     return {"pk": f"IDEM#{owner}#{_sha256(key)}", "sk": "IDEM"}
+
+
+# ── language models ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def rate_limit_key(model: str) -> Key:
+    return {"pk": f"MODEL#{model}", "sk": "RATE"}
+
+
+def waiting_owners_key(model: str) -> Key:
+    return {"pk": f"MODEL#{model}", "sk": "WAITING"}
+
+
+def circuit_key(provider: str) -> Key:
+    return {"pk": f"PROVIDER#{provider}", "sk": "CIRCUIT"}
 
 
 # ── WebSockets ───────────────────────────────────────────────────────────────────────────────────────────
