@@ -247,9 +247,12 @@ class Dependencies(Parts):
 
     @part
     def model_gate(self) -> ModelGate:
+        from core.llm.circuit import Circuits
         from core.llm.gate import ModelGate
+        from core.llm.rate_limit import RateLimiter
 
-        return ModelGate(self.dynamodb, self.settings.jobs_table)
+        table = self.settings.jobs_table
+        return ModelGate(Circuits(self.dynamodb, table), RateLimiter(self.dynamodb, table))
 
     @part
     def model_caller(self) -> ModelCaller:

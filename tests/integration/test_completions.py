@@ -106,7 +106,7 @@ def test_refusals(service: Service, code: str, expected: str) -> None:
 
 
 def test_no_model(service: Service) -> None:
-    """Where no model answers the job fails with a code that says so; a sample stands in only if it was asked for."""
+    """Where no model answers the job fails with its own code; a sample stands in only if it was asked for."""
     service.cloud.fail("bedrock-runtime", "ConverseStream", "ServiceUnavailableException", times=None)
     plain, sampled = ask(service), ask(service, allow_sample=True)
     service.cloud.settle(within=HOUR)

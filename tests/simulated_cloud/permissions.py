@@ -88,7 +88,10 @@ _BEDROCK_ACTIONS = {"Converse": "InvokeModel", "ConverseStream": "InvokeModelWit
 
 
 def bedrock(operation: str, params: dict[str, Any]) -> Iterator[Permission]:
-    yield f"bedrock:{_BEDROCK_ACTIONS.get(operation, operation)}", f"arn:aws:bedrock:{REGION}::foundation-model/{params['modelId']}"
+    yield (
+        f"bedrock:{_BEDROCK_ACTIONS.get(operation, operation)}",
+        f"arn:aws:bedrock:{REGION}::foundation-model/{params['modelId']}",
+    )
 
 
 def events(operation: str, params: dict[str, Any]) -> Iterator[Permission]:

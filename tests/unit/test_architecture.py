@@ -298,6 +298,7 @@ def test_stacks_and_lambdas_do_not_know_each_other() -> None:
         "core.errors",
         "core.jobs",
         "core.jobs.kind",
+        "core.llm.catalog",
     }
 
 

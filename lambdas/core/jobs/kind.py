@@ -138,8 +138,8 @@ class Kind:
 
     - `prepare(request, inputs)`: returns what is stored as the job's input. It stores texts and pins uploads.
     - `execution_input(job)`: the input of the state machine, in addition to the job's id and owner.
-    - `on_batch(job, message, seconds_left)`: handles a message that the state machine sent with a task token. After
-      Postponed the message is sent again.
+    - `on_batch(job, message, seconds_left)`: handles a message that the state machine sent with a task token. A
+      message whose hook raises Postponed is sent again.
     - `admit(job, services)`: returns a Wait if a worker may not start the job yet.
     - `work(attempt)`: what a worker does.
     - `on_complete(job, result, services)`: the result, and what is written with it.

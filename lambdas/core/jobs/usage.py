@@ -64,12 +64,15 @@ class UsageStore:
         return int((item or {}).get("faults", 0))
 
     def _update(self, job: Job, sets: Mapping[str, Any], adds: Mapping[str, int]) -> None:
+        values: dict[str, Any] = {**sets, **adds}
         self._client.update_item(
             TableName=self._table,
             Key=jobs_table.usage_key(job.job_id),
             UpdateExpression=f"SET {', '.join(f'{name} = :{name}' for name in sets)} "
             f"ADD {', '.join(f'{name} :{name}' for name in adds)}",
-            ExpressionAttributeValues={f":{name}": value for name, value in {**sets, **adds}.items()},
+            ExpressionAttributeValues={
+                f":{name}": value for name, value in {**sets, **dict[str, Any](adds)}.items()
+            },
         )
 
 
@@ -78,6 +81,6 @@ def usage_view(item: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if item is None or "calls" not in item:
         return None
     cost = None if item.get("unpriced") else int(item["nano_usd"]) / NANO_USD
-    view = {name: int(item[name]) for name in ("calls", "input_tokens", "output_tokens")}
+    view: dict[str, Any] = {name: int(item[name]) for name in ("calls", "input_tokens", "output_tokens")}
     view |= {"cost_usd": cost, "cost_estimated": bool(item.get("estimated"))}
     return view | ({"partial_text": item["partial_text"]} if "partial_text" in item else {})

@@ -13,8 +13,8 @@ from typing import Any
 from core import events
 from core.jobs import Job, Snapshot
 from core.jobs.links import make_token
-from core.jobs.usage import usage_view
 from core.jobs.polling_interval import History, expected_duration, next_poll
+from core.jobs.usage import usage_view
 
 RESULT_LINK_SECONDS = 300
 """No revocation ends this link, so it lives as long as a revoked key may. The next reading has a new one."""

@@ -67,6 +67,8 @@ class Worker:
             self._attempt(kind, kind.work, job, context)
         except NotDue as error:
             self._send_again(message, job, until=error.until)
+        except JobFailure as error:
+            self.jobs.apply(job.job_id, fail(code=error.code, message=str(error)))
         except JobClosed as error:
             logger.info("job has ended or is held by another worker", job_id=job.job_id, reason=str(error))
         except (BotoCoreError, ClientError, Retryable) as error:

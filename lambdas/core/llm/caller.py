@@ -68,7 +68,7 @@ class ModelCaller:
         return answers.recorded(self._blobs, job.job_id, name)
 
     def admit(self, job: Job, model: Model, *, tokens: int) -> Wait | None:
-        """Whether the call may be made now. `tokens`: of input and answer, at most. May sleep for half a second."""
+        """None if the call may be made now. May sleep half a second. `tokens`: of prompt and answer, at most."""
         return self._gate.admit(model, owner=job.owner, tokens=tokens, waited=job.waiting_for == RATE_LIMIT)
 
     def call(
@@ -88,9 +88,11 @@ class ModelCaller:
         provider throttles, ModelRejected, and ModelFault.
         """
         call = _Call(job, model, replace(request, idempotency_key=self._idempotency_key(job, model, name)))
-        require_open()
         try:
-            answer = self._provider_of(model.provider).call(call.request, seconds=seconds_left() - RESERVE_SECONDS)
+            require_open()
+            provider = self._provider_of(model.provider)
+            call.is_sent = True
+            answer = provider.call(call.request, seconds=seconds_left() - RESERVE_SECONDS)
             end = call.read(answer, on_text, require_open)
             made = call.answer(end)
         except (JobClosed, ModelFault, ModelRejected) as error:
@@ -126,7 +128,7 @@ class ModelCaller:
 
     def _account_failure(self, call: _Call, error: Exception) -> None:
         """A provider may bill the whole answer of a call that was interrupted, so its cost is a limit."""
-        billed = bool(call.text) or isinstance(error, JobClosed) or getattr(error, "billed", False)
+        billed = call.is_sent and (isinstance(error, JobClosed) or getattr(error, "billed", False) or call.text)
         if billed:
             most = call.most()
             self._usage.add(
@@ -143,10 +145,12 @@ class ModelCaller:
             self._gate.settle(call.model, reserved=call.reserved, used=0)
         if isinstance(error, ModelFault):
             self._usage.count_fault(call.job)
-        if isinstance(error, ModelFault) and not isinstance(error, ModelThrottled):
+        if isinstance(error, (JobClosed, ModelThrottled)):
+            self._gate.released(call.model, call.job.owner)
+        elif isinstance(error, ModelFault):
             self._gate.failed(call.model, call.job.owner)
-        elif not isinstance(error, JobClosed):
-            self._gate.succeeded(call.model, call.job.owner)  # it answers, so it is there
+        else:
+            self._gate.succeeded(call.model, call.job.owner)  # a refusal is an answer
 
     def _postponed(self, job: Job, error: ModelThrottled) -> Exception:
         now = self._clock()
@@ -163,6 +167,7 @@ class _Call:
     def __init__(self, job: Job, model: Model, request: ModelRequest) -> None:
         self.job, self.model, self.request = job, model, request
         self.input_tokens = estimate_input(request)
+        self.is_sent = False
         self._parts: list[str] = []
 
     @property

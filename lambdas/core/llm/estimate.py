@@ -19,7 +19,7 @@ def choose_model(models: Mapping[str, Model], name: str | None) -> Model:
 
 
 def check_limits(model: Model, usage: Usage, *, max_cost_usd: float | None) -> float | None:
-    """The cost of `usage` at most, None if the price is not known. Raises InvalidRequest if it is above a limit."""
+    """The cost of `usage`, None if the price is not known. Raises InvalidRequest if either is above a limit."""
     tokens = usage.input_tokens + usage.output_tokens
     if model.tokens is not None and tokens > model.tokens.limit:
         raise InvalidRequest(

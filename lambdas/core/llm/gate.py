@@ -20,7 +20,11 @@ class ModelGate:
     """A job calls `admit`, then `succeeded`, `failed` or `released` once, and `settle`, all in one process."""
 
     def __init__(
-        self, circuits: Circuits, limiter: RateLimiter, *, sleep: Callable[[float], None] = time.sleep
+        self,
+        circuits: Circuits,
+        limiter: RateLimiter,
+        *,
+        sleep: Callable[[float], None] = lambda seconds: time.sleep(seconds),
     ) -> None:
         self._circuits, self._limiter, self._sleep = circuits, limiter, sleep
         self._unsettled: deque[tuple[Model, int, Slot]] = deque(maxlen=MAX_UNSETTLED)

@@ -37,5 +37,5 @@ class ModelResult(BaseModel):
     cost_usd: float | None = Field(description="Null if the model's price is not known.")
     cost_estimated: bool = Field(description="True if the provider did not count the tokens: the cost is a limit.")
     model: str
-    stop_reason: str = Field(description="Why the text ends: `end`, `stop_sequence`, or `max_tokens` if it is cut.")
+    stop_reason: str = Field(description="Why the text ends: `end`, `stop_sequence`, or `max_tokens` (cut off).")
     sample: bool = Field(False, description="True if no model answered and this is a recorded sample.")

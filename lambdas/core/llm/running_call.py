@@ -52,14 +52,14 @@ class RunningCall:
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._connection = Connection()
-        self._arrived: SimpleQueue[Part | Exception] = SimpleQueue()
+        self._arrived: SimpleQueue[Part | BaseException] = SimpleQueue()
         run = contextvars.copy_context().run
         threading.Thread(target=run, args=(self._read, make), name="model call", daemon=True).start()
 
     def __iter__(self) -> Iterator[Part]:
         while True:
             part = self._next()
-            if isinstance(part, Exception):
+            if isinstance(part, BaseException):
                 raise part
             yield part
             if isinstance(part, End):
@@ -70,7 +70,7 @@ class RunningCall:
         self._arrived.put(StreamCut("the call was stopped", billed=True))  # before the error of the connection
         self._connection.close()
 
-    def _next(self) -> Part | Exception:
+    def _next(self) -> Part | BaseException:
         try:
             return self._arrived.get(timeout=max(0.0, self._deadline - time.monotonic()))
         except Empty:
@@ -85,7 +85,7 @@ class RunningCall:
                     if isinstance(part, End) or self._connection.closed:
                         return
             raise StreamCut("the answer stopped without its end", billed=True)
-        except Exception as error:
+        except BaseException as error:  # the iteration must not wait for a thread that has ended
             self._arrived.put(error)
 
 

@@ -10,7 +10,7 @@ from core.errors import InvalidRequest
 from core.llm.estimate import check_limits, choose_model
 from core.llm.provider import Message, ModelRequest, Usage
 from core.llm.tokens import estimate_input
-from kinds.completion.kind import CompletionInput
+from kinds.completion.models import CompletionInput
 
 BEDROCK_MAX_TEMPERATURE = 1.0
 """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_InferenceConfiguration.html"""

@@ -14,7 +14,6 @@ from core.jobs import Attempt, Job, Wait
 from core.live.channel import Channel
 from core.llm.answers import ModelAnswer
 from core.llm.catalog import Model
-from kinds.completion.kind import COMPLETION
 from kinds.completion.prompt import model_request
 
 CALL = "completion"
@@ -29,13 +28,14 @@ def admit(job: Job) -> Wait | None:
     return dependencies.model_caller.admit(job, model, tokens=job.input["input_tokens"] + job.input["max_tokens"])
 
 
-def complete(attempt: Attempt) -> Mapping[str, Any]:
+def complete(attempt: Attempt, *, is_last: bool) -> Mapping[str, Any]:
+    """`is_last`: whether there will be no further attempt."""
     job = attempt.job
     earlier = dependencies.model_caller.recorded(job, CALL) if job.attempts > 1 else None
     try:
         return _result(earlier or _call(attempt))
     except ModelUnavailable:
-        if job.input["allow_sample"] and job.attempts >= COMPLETION.max_attempts:
+        if is_last and job.input["allow_sample"]:
             return _sample()
         raise
 

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from core.dependencies import dependencies
 from core.errors import InvalidRequest
 from core.jobs import Inputs
-from kinds.completion.kind import COMPLETION, CompletionInput
+from kinds.completion.kind import COMPLETION
+from kinds.completion.models import CompletionInput
 from tests.unit.core.memory_blobs import MemoryBlobs
 
 MODELS = {
@@ -34,9 +35,7 @@ def blobs(monkeypatch: pytest.MonkeyPatch) -> MemoryBlobs:
 
 
 def prepare(blobs: MemoryBlobs, **given: Any) -> dict[str, Any]:
-    inputs = Inputs(
-        owner="ana", job_id="job_1", blobs=blobs, max_inline_bytes=262_144, max_upload_bytes=10**6
-    )
+    inputs = Inputs(owner="ana", job_id="job_1", blobs=blobs, max_inline_bytes=262_144, max_upload_bytes=10**6)
     return dict(COMPLETION.prepare(CompletionInput(**given), inputs))
 
 
