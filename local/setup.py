@@ -26,6 +26,7 @@ REQUIREMENTS = (
     "lambdas/requirements/base.txt",
     "lambdas/requirements/chunking.txt",
     "lambdas/requirements/documents.txt",
+    "lambdas/requirements/openai.txt",
     "lambdas/requirements/signing.txt",
     "lambdas/requirements/vectors.txt",
 )

@@ -88,22 +88,23 @@ def public(message: str) -> str:
     return message.strip()[:MAX_MESSAGE] or "the provider gave no reason"
 
 
-_SUM = re.compile(r"(input|prompt)\w*\W+tokens?\W*\+|(input|prompt) length and\W+max", re.IGNORECASE)
+_LIMIT = r"max(imum)?[ _]?(completion_|new_|output_)?tokens\W+"
+_SUM = re.compile(r"\b(input|prompt)\w*\W+tokens?\W*\+|\b(input|prompt) length and\W+max", re.IGNORECASE)
 """Input and answer together are too long."""
 _OUTPUT = re.compile(
-    r"max(imum)?[ _]?(completion_|new_|output_)?tokens\W+"
-    r"(must|should|can(no|')t|is too large\S* \d+\. this model supports|you requested exceeds|: \d+ > |value)"
-    r"|\d+ > \d+, which is the maximum allowed number of output tokens",
+    rf"{_LIMIT}(or\W+{_LIMIT})?(must|should|can ?not|you requested exceeds|: \d+ > |value)"
+    rf"|{_LIMIT}is too large: \d+\. this model supports"
+    r"|maximum allowed number of output tokens",
     re.IGNORECASE,
 )
 """Only the answer that was asked for is too long."""
 _INPUT = re.compile(
-    r"\b(input|inputs|prompt|request|messages|text)\b[^.]{0,40}\btoo (long|large)\b"
+    r"\b(input|prompt|request)\b[^.]{0,40}\btoo (long|large)\b"
     r"|\btoo many (input |prompt )?tokens\b"
-    r"|\b(max(imum)?|available|model'?s?) (context|prompt|input)( length| size| window)?\b"
-    r"|\b(exceed\w*|than|over)\b[^.]{0,60}\b(context|prompt) ?(length|size|window|limit)\b"
-    r"|\b(input|prompt) tokens?( count)?\b[^.]{0,40}\b(exceed|larger|greater|more than)"
-    r"|`?inputs`? must have less than \d+ tokens",
+    r"|\b(maximum|available|model's) (context|prompt|input) (length|size|window)\b"
+    r"|\bexceeds?\b[^.]{0,40}\b(context|prompt) (length|size|window|limit)\b"
+    r"|\binput tokens?( count)?\b[^.]{0,20}\bexceed"
+    r"|\binputs?\W+must have less than \d+ tokens",
     re.IGNORECASE,
 )
 

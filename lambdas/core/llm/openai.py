@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from core.aws.clients import LONGEST_SILENCE_SECONDS
 from core.aws.errors import is_transient, reason
 from core.errors import MalformedAnswer, ModelFault, ModelRejected, ModelUnavailable, StreamCut
 from core.llm import tool_schema
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     import openai
 
 CONNECT_SECONDS = 3
-LONGEST_SILENCE_SECONDS = 60
-"""For how long a server may send nothing, also before its first byte."""
 NO_KEY = "none"
 """Sent where the server needs no key: the client insists on one."""
 STOP_REASONS: Mapping[str, StopReason] = {
