@@ -1,7 +1,7 @@
 """`make lock`: lock the packages of each layer, transitive ones too, with the hashes of all their files.
 
 A locked file serves every Python and machine that Lambda offers. Locked versions are kept as long as they satisfy
-the requirements. Every function has the layer `base`: the other layers have its versions, and none of its packages.
+the requirements. Every function has the layer `base`: the other layers have its versions and none of its packages.
 """
 
 from __future__ import annotations
@@ -27,17 +27,8 @@ def main() -> None:
 def _lock(requirements: Path, *options: str) -> None:
     locked = _locked(requirements)
     uv = str(toolchain.PROJECT_VENV / "bin" / "uv")
-    command = [
-        uv,
-        "pip",
-        "compile",
-        "--quiet",
-        *OPTIONS,
-        *options,
-        "--output-file",
-        str(locked),
-        str(requirements),
-    ]
+    command = [uv, "pip", "compile", "--quiet", *OPTIONS, *options]
+    command += ["--output-file", str(locked), str(requirements)]
     subprocess.run(command, cwd=toolchain.ROOT, check=True)
     locked.write_text(f"{_note(requirements.name)}\n{locked.read_text()}")
 

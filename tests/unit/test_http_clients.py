@@ -1,6 +1,6 @@
 """Outbound HTTP goes through core.webhooks.transport.client; AWS is reached through boto3 alone.
 
-One other module imports a client: `openai` sends to the base URL of the deployment's configuration, without following
+One other module imports a client: `openai` sends to the base URL of the deployment's configuration and follows no
 redirects. No user chooses that address, so it needs no guard, and it may be a private one.
 """
 
