@@ -1,12 +1,12 @@
 """How many tokens a request has at most, without a tokenizer: each model has another one.
 
-A byte-level tokenizer makes at most one token of each UTF-8 byte. For English prose, which has 3 to 5 bytes a token,
-that is far too high; characters divided by 4, on the other hand, is 4 to 11 times too low for Chinese, Japanese and
-emoji. So lower-case ASCII letters and spaces count 3/5 of a token, and everything else one a byte.
+A byte-level tokenizer makes at most one token of each UTF-8 byte. For English prose, which has 3 to 5 bytes a
+token, that is far too high. Characters divided by 4 is 4 to 11 times too low for Chinese, Japanese and emoji. So
+lower-case ASCII letters and spaces count 3/5 of a token here, and everything else one a byte.
 
-Counted with the tokenizer of SmolLM2, which is a coarse one (49,152 tokens): twice the real number for English, 1.0
-to 2.7 times for other scripts, code, numbers and base64. Only letters without any words have more tokens than this,
-by up to a quarter: hexadecimal digits 1.06 times, consonants alone 1.2 times.
+Counted with the tokenizer of SmolLM2, which is a coarse one (49,152 tokens): 2 to 3 times the real number for
+English prose, 1.0 to 2.7 times for other scripts, code, numbers and base64. Only letters without words have more
+tokens than this: hexadecimal digits 1.06 times as many, consonants alone 1.2 times.
 """
 
 from __future__ import annotations
