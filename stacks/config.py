@@ -121,6 +121,11 @@ class Config:
         parsers = 2 * self.parsing_reserved_concurrency
         return self.long_poll_reserved_concurrency + self.search_reserved_concurrency + parsers
 
+    @property
+    def calls_openai(self) -> bool:
+        """Whether a model has the provider `openai`, whose client is large and deployed only then."""
+        return any(name.startswith("openai/") for name in self.models)
+
     def per_owner(self, limit: int) -> int:
         """The limit of executions that one owner may cause at a time, or less in a small account.
 
@@ -186,15 +191,13 @@ def _between(key: str, low: int, high: int) -> Callable[[Config], None]:
 
 def _models_are_models(config: Config) -> None:
     try:
-        models = read_models(json.dumps(config.models))
+        read_models(json.dumps(config.models))
     except ValueError as error:
         raise ConfigError(f"models: {error}") from None
-    if any(model.provider == "openai" for model in models.values()):
-        _base_url_is_a_url(config)
 
 
 def _base_url_is_a_url(config: Config) -> None:
-    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", config.openai_base_url):
+    if config.calls_openai and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", config.openai_base_url):
         raise ConfigError(
             "openai_base_url: models of the provider openai need the URL of their server, such as "
             f"https://api.openai.com/v1, got {config.openai_base_url!r}"
@@ -300,6 +303,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("embedding_dimensions", 1, 4096),
     _between("max_output_tokens", 1, 128_000),
     _models_are_models,
+    _base_url_is_a_url,
     _between("chunk_size", 20, 20_000),
     _between("chunk_overlap", 0, 10_000),
     _between("chunks_per_batch", 1, 500),

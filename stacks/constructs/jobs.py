@@ -11,7 +11,7 @@ from stacks.constructs.fan_out import FanOut
 from stacks.constructs.functions import Functions
 from stacks.constructs.job_queue import JobQueue
 from stacks.constructs.jobs_stream import jobs_stream
-from stacks.constructs.language_models import allow_calls, layers
+from stacks.constructs.language_models import allow_calls
 from stacks.constructs.live_api import LiveApi
 from stacks.storage import RESULTS, StorageStack, table_actions
 
@@ -107,7 +107,7 @@ class Embedding(JobQueue):
             "jobs/worker",
             timeout=Duration.minutes(5),
             memory_mb=1024,
-            layers=layers(config),
+            layers=("openai",) if config.calls_openai else (),
             environment=_job_environment(storage) | {"LIVE_URL": live.url},
             # It waits by sending a message to its own queue. A count in the message limits how often.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,

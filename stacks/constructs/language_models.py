@@ -21,11 +21,6 @@ def models_environment(config: Config) -> dict[str, str]:
     return {"MODELS": json.dumps(config.models), "MAX_OUTPUT_TOKENS": str(config.max_output_tokens)}
 
 
-def layers(config: Config) -> tuple[str, ...]:
-    """The client of OpenAI-compatible servers is deployed only where it is used."""
-    return ("openai",) if any(model.provider == "openai" for model in _models(config)) else ()
-
-
 def allow_calls(function: lambda_.Function, config: Config) -> None:
     """Give the function the settings and permissions for calling every model."""
     function.add_environment("MODELS", json.dumps(config.models))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "lambdas"))  # the functions' source root
@@ -18,4 +19,10 @@ __all__ = ["KINDS", "NOTIFY", "Kind", "Model", "read_models", "retryable_errors"
 
 def retryable_errors() -> list[str]:
     """The names of errors that may be retried. Step Functions compares names, and does not know subclasses."""
-    return [cls.__name__ for cls in Retryable.__subclasses__()]
+    return [cls.__name__ for cls in _leaves(Retryable)]
+
+
+def _leaves(cls: type[Exception]) -> Iterator[type[Exception]]:
+    """The subclasses that have no subclasses."""
+    for child in cls.__subclasses__():
+        yield from _leaves(child) if child.__subclasses__() else (child,)

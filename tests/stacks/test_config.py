@@ -298,6 +298,13 @@ def test_wrong_list_as_override_is_refused(key: str, text: str) -> None:
     assert refused(**{key: text}).startswith(key)
 
 
+def test_client_of_openai() -> None:
+    """The client of OpenAI-compatible servers is deployed if a model needs it."""
+    assert not config().calls_openai
+    models = {"bedrock/a": {}, "openai/b": {}}
+    assert config(models=models, openai_base_url="https://api.openai.com/v1").calls_openai
+
+
 @given(size=st.integers(20, 20_000), overlap=st.integers(0, 10_000))
 def test_the_overlap_is_always_smaller_than_the_chunk(size: int, overlap: int) -> None:
     """An overlap is accepted exactly if it is smaller than the chunk size."""

@@ -34,8 +34,11 @@ HANDLERS = {path.parent.name: module_name(path) for path in FILES}
 """The module of each handler, by the name of the function's folder."""
 
 COMMON = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"}
-OF_KINDS = {"api": ("kinds.document.routes",), "worker": ("kinds.document.batches",)}
-"""What kinds bring into functions that serve all of them: routes, and the work of a message."""
+OF_KINDS = {
+    "api": ("kinds.document.routes", "kinds.completion.prompt"),
+    "worker": ("kinds.document.batches", "kinds.completion.work"),
+}
+"""What kinds bring into functions that serve all of them: routes, the price of a job, the work of a message."""
 
 SOURCES: dict[str, tuple[str, type[Environment]]] = {
     "dependencies": ("core/dependencies.py", Settings),

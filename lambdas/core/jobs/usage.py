@@ -70,9 +70,7 @@ class UsageStore:
             Key=jobs_table.usage_key(job.job_id),
             UpdateExpression=f"SET {', '.join(f'{name} = :{name}' for name in sets)} "
             f"ADD {', '.join(f'{name} :{name}' for name in adds)}",
-            ExpressionAttributeValues={
-                f":{name}": value for name, value in {**sets, **dict[str, Any](adds)}.items()
-            },
+            ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
         )
 
 
