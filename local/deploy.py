@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from local import toolchain
-from local.engine import ACCOUNT, HOST, REGION, Engine
+from local.engine import ACCOUNT, REGION, Engine
+from local.processes import HOST
 
 OVERRIDES: dict[str, str] = {
     "runtime": "provided.al2023",  # AWS's own runtime client, started by `bootstrap`
