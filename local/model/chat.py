@@ -84,7 +84,7 @@ def whole(events: Iterable[Event], head: Head) -> bytes:
 
 
 def stream(events: Iterable[Event], head: Head) -> Iterator[bytes]:
-    """The server-sent events of a response. Raises ConnectionCut if the answer has no end."""
+    """The server-sent events of a response."""
     yield _chunk(head, {"role": "assistant", "content": ""})
     calls = 0
     for event in events:
@@ -98,17 +98,13 @@ def stream(events: Iterable[Event], head: Head) -> Iterator[bytes]:
                 yield b": keep-alive\n\n"
             case Malformed():
                 yield b'data: {"choices": [{"ind\n\n'
-                return
             case Failure(failure):
                 yield _data({"error": failure.error})
-                return
             case End(reason, usage):
                 yield _chunk(head, {}, _REASONS.get(reason, reason))
                 if (head.request.get("stream_options") or {}).get("include_usage") and usage:
                     yield _data({**_head(head), "choices": [], **_usage(usage)})
                 yield b"data: [DONE]\n\n"
-                return
-    raise ConnectionCut
 
 
 def error(failure: ProviderError) -> tuple[int, dict[str, str], bytes]:

@@ -95,7 +95,7 @@ def whole(events: Iterable[Event], head: Head) -> bytes:
 
 
 def stream(events: Iterable[Event], head: Head) -> Iterator[bytes]:
-    """The frames of a ConverseStream response. Raises ConnectionCut if the answer has no end."""
+    """The frames of a ConverseStream response."""
     yield frame("messageStart", {"role": "assistant"})
     index, is_open = 0, False
     for event in events:
@@ -114,18 +114,14 @@ def stream(events: Iterable[Event], head: Head) -> Iterator[bytes]:
                 index += 1
             case Malformed():
                 yield encode_frame(_headers("event", "contentBlockDelta"), b'{"delta": {"te')
-                return
             case Failure(error):
                 name = _exception(error)[0].replace("ModelError", "ModelStreamError")
                 payload = json.dumps({"message": _message(error)}).encode()
                 yield encode_frame(_headers("exception", name[0].lower() + name[1:]), payload)
-                return
             case End(reason, usage):
                 yield frame("messageStop", {"stopReason": reason})
                 if usage:
                     yield frame("metadata", _metadata(head, usage))
-                return
-    raise ConnectionCut
 
 
 def error(failure: ProviderError) -> tuple[int, dict[str, str], bytes]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from local.model.events import (
@@ -22,56 +22,52 @@ from local.model.events import (
 )
 
 COUNTED = ("throttle", "hang_before_headers", "malformed")
-LASTING = ("status", "hang_after_deltas", "cut_after_deltas", "error_in_stream", "drip")
+LASTING = ("status", "hang_after_deltas", "cut_after_deltas", "end_after_deltas", "error_in_stream", "drip")
 OPTIONS = ("retry_after", "error_after_deltas", "no_usage", "probability", "seed")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What one call gets. An empty `kind` is none."""
+    """What one call gets: `kind` of the `switches`; no kind is no fault."""
 
-    kind: str = ""
-    value: Any = None
-    retry_after: Any = None
-    error_after: int = 2
-    no_usage: bool = False
+    kind: str
+    switches: Mapping[str, Any]
 
     def before(self, caller: Caller) -> None:
         """What happens instead of an answer."""
         if self.kind == "hang_before_headers":
             caller.wait()
         if self.kind in ("throttle", "status"):
-            status = 429 if self.kind == "throttle" else int(self.value)
-            raise _error(status, None if self.retry_after is None else str(self.retry_after))
+            retry_after = self.switches.get("retry_after")
+            status = 429 if self.kind == "throttle" else self.switches["status"]
+            raise _error(status, None if retry_after is None else str(retry_after))
 
     def during(self, events: Iterator[Event], caller: Caller) -> Iterator[Event]:
         """The answer, up to the fault."""
-        after = {"malformed": 1, "drip": 0, "error_in_stream": self.error_after}.get(self.kind, self.value)
-        deltas = 0
+        pieces = {"malformed": 1, "drip": 0, "error_in_stream": self.switches.get("error_after_deltas", 2)}
+        after, deltas = pieces.get(self.kind, self.switches.get(self.kind)), 0
         for event in events:
-            if self._is_here and (deltas == after or isinstance(event, End)):
+            if self.kind and (deltas == after or isinstance(event, End)):
                 yield from self._strike(caller)
                 return
             deltas += isinstance(event, Text)
-            yield End(event.reason, None) if self.no_usage and isinstance(event, End) else event
-
-    @property
-    def _is_here(self) -> bool:
-        return self.kind in ("malformed", "drip", "error_in_stream", "hang_after_deltas", "cut_after_deltas")
+            if isinstance(event, End) and self.switches.get("no_usage"):
+                event = End(event.reason, None)
+            yield event
 
     def _strike(self, caller: Caller) -> Iterator[Event]:
         match self.kind:
             case "malformed":
                 yield Malformed()
             case "error_in_stream":
-                yield Failure(_error(int(self.value)))
+                yield Failure(_error(self.switches[self.kind]))
             case "cut_after_deltas":
                 raise ConnectionCut
             case "hang_after_deltas":
                 caller.wait()
         while self.kind == "drip":
             yield KeepAlive()
-            caller.wait(float(self.value))
+            caller.wait(self.switches[self.kind])
 
 
 class Faults:
@@ -79,7 +75,8 @@ class Faults:
 
     throttle, hang_before_headers, malformed: the number of calls that get it
     status: an HTTP status that every call gets
-    hang_after_deltas, cut_after_deltas: every call, after so many pieces of text
+    hang_after_deltas, cut_after_deltas, end_after_deltas: every call, after so many pieces of text. `cut` resets the
+        connection, `end` ends the stream in good order, but without what says that the answer is complete
     error_in_stream: the HTTP status of an error that every call gets, after `error_after_deltas` pieces (2)
     drip: seconds between keep-alives without text, which every call gets for ever
     retry_after: the header of `throttle` and `status`
@@ -93,9 +90,12 @@ class Faults:
 
     def set(self, switches: Any) -> None:
         """Replace all. Raises ValueError."""
-        if not isinstance(switches, dict) or (unknown := set(switches) - {*COUNTED, *LASTING, *OPTIONS}):
-            known = ", ".join((*COUNTED, *LASTING, *OPTIONS))
-            raise ValueError(f"unknown: {', '.join(sorted(unknown))}; known: {known}" if switches else "no object")
+        known = {*COUNTED, *LASTING, *OPTIONS}
+        if not isinstance(switches, dict) or set(switches) - known:
+            raise ValueError(f"expected an object with {', '.join(sorted(known))} or some of them")
+        wrong = [name for name, value in switches.items() if not isinstance(value, int | float)]
+        if set(wrong) - {"retry_after"}:
+            raise ValueError(f"no number: {', '.join(wrong)}")
         with self._lock:
             self._switches = dict(switches)
             self._random = random.Random(switches.get("seed", 0))
@@ -110,53 +110,37 @@ class Faults:
             kind = ""
             if kinds and self._random.random() < probability:
                 kind = kinds[0] if probability == 1 else self._random.choice(kinds)
-            fault = Fault(
-                kind=kind,
-                value=switches.get(kind),
-                retry_after=switches.get("retry_after"),
-                error_after=switches.get("error_after_deltas", 2),
-                no_usage=bool(switches.get("no_usage")),
-            )
+            fault = Fault(kind, dict(switches))
             if kind in COUNTED:
                 switches[kind] -= 1
             return fault
 
 
-@dataclass(slots=True)
-class Count:
-    """Of all calls, or of those with one key. `completed`: answers sent to their end.
+class Calls:
+    """Counts of calls: requests, completed (answers sent to their end), input_tokens, output_tokens.
 
-    Tokens are what the model computed, also in answers that were cut off.
+    Tokens are what the model computed, also of answers that were cut off. There are counts of all calls, and by
+    key, which is the header Idempotency-Key, or a hash of the last message.
     """
 
-    requests: int = 0
-    completed: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    NAMES = ("requests", "completed", "input_tokens", "output_tokens")
 
-    def add(self, *, requests: int = 0, completed: int = 0, input_tokens: int = 0, output_tokens: int = 0) -> None:
-        self.requests += requests
-        self.completed += completed
-        self.input_tokens += input_tokens
-        self.output_tokens += output_tokens
-
-
-@dataclass(slots=True)
-class Calls:
-    """Counts by key, which is the header Idempotency-Key, or a hash of the last message."""
-
-    total: Count = field(default_factory=Count)
-    by_key: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_key: dict[str, Counter[str]] = defaultdict(lambda: Counter(dict.fromkeys(self.NAMES, 0)))
 
     def add(self, key: str, **numbers: int) -> None:
         with self._lock:
-            self.total.add(**numbers)
-            self.by_key[key].add(**numbers)
+            self._by_key[key].update(numbers)
+
+    def total(self, name: str) -> int:
+        with self._lock:
+            return sum(counts[name] for counts in self._by_key.values())
 
     def as_json(self) -> dict[str, Any]:
+        totals = {name: self.total(name) for name in self.NAMES}
         with self._lock:
-            return asdict(self.total) | {"by_key": {key: asdict(count) for key, count in self.by_key.items()}}
+            return {**totals, "by_key": {key: dict(counts) for key, counts in self._by_key.items()}}
 
 
 def _error(status: int, retry_after: str | None = None) -> ProviderError:

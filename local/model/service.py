@@ -22,6 +22,7 @@ from local.model.events import (
     Text,
     ToolCall,
     Usage,
+    invalid,
 )
 from local.model.faults import Calls, Faults
 from local.model.upstreams import Fake, Upstream
@@ -58,6 +59,8 @@ class Service:
     ) -> Response:
         """`headers`: names in lower case. Raises CallerGone, and ConnectionCut if no response is to be sent."""
         caller, key = caller or Caller(), headers.get("idempotency-key", "")
+        if "origin" in headers:
+            return _json(403, {"message": "Pages in a browser may not call this."})  # it may spend money
         match method, path.split("/")[1:]:
             case "POST", ["model", model, "converse"]:
                 return self._call(converse, unquote(model), False, body, key, caller)
@@ -96,7 +99,10 @@ class Service:
             return _whole(*dialect.error(failure))
 
     def _answer(self, request: dict[str, Any], key: str, caller: Caller) -> Iterator[Event]:
-        body = tools.without_tools(request)
+        try:
+            body = tools.without_tools(request)
+        except (KeyError, TypeError, AttributeError):
+            raise invalid("messages, tools or tool_choice do not have the form that the API describes") from None
         key = key or prompt_key(body["messages"][-1]["content"])
         self.calls.add(key, requests=1)
         fault = self.faults.draw()

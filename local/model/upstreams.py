@@ -24,6 +24,7 @@ from local.model.tools import RESULT
 SMALL_MODEL = "smollm2-135m-instruct"
 SILENCE_SECONDS = 600
 LOAD_SECONDS = 30
+LOADING = "the model is being loaded"
 
 
 class Upstream(Protocol):
@@ -79,7 +80,7 @@ class Llama(HttpUpstream):
 
     def status(self) -> str:
         if not self._loaded.is_set():
-            return "the model is being loaded"
+            return LOADING
         return "ok" if self._address else "the model has ended, or `make setup` could not install it"
 
     def chunks(self, body: dict[str, Any], caller: Caller) -> Iterator[dict[str, Any]]:

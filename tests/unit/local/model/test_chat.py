@@ -57,6 +57,9 @@ def test_an_answer_that_is_not_streamed(post: Post) -> None:
         {"max_tokens": 0},
         {"max_completion_tokens": "many"},
         {"n": 2},
+        {"tools": [{"type": "function"}]},
+        {"tools": "search"},
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "c1"}]}]},
         {"tools": [SEARCH], "tool_choice": {"type": "function", "function": {"name": "other"}}},
     ],
 )
@@ -72,6 +75,13 @@ def test_a_body_that_is_no_json(service: Service) -> None:
     response = service.handle("POST", "/v1/chat/completions", {}, b"{")
     assert response.status == 400
     assert "not JSON" in json.loads(b"".join(response.body))["error"]["message"]
+
+
+def test_pages_in_a_browser_are_refused(service: Service) -> None:
+    """The server behind may cost money, and browsers send requests of any page to loopback."""
+    body = json.dumps(CHAT).encode()
+    response = service.handle("POST", "/v1/chat/completions", {"origin": "https://example.com"}, body)
+    assert response.status == 403
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -90,6 +90,18 @@ def test_a_cut(service: Service, bedrock: Any, after: int) -> None:
         chat(service, CHAT)
 
 
+def test_an_end_without_the_end(service: Service, bedrock: Any, post: Post) -> None:
+    """The stream ends in good order, but nothing says that the answer is complete."""
+    switch(service, end_after_deltas=2)
+    events = list(bedrock.converse_stream(**HELLO)["stream"])
+    assert text_of(events) == "one two"
+    assert next(iter(events[-1])) == "contentBlockDelta"
+    _, body = post(STREAMED)
+    assert body.count(b'"content": ') == 3
+    assert b"[DONE]" not in body
+    assert b'"stop"' not in body
+
+
 def test_malformed_answers(service: Service, bedrock: Any, post: Post) -> None:
     """Their JSON ends in the middle, streamed or not. botocore reads such JSON as an empty object."""
     switch(service, malformed=4)
@@ -164,9 +176,9 @@ def test_faults_at_random_are_the_same_for_a_seed() -> None:
     assert 400 < drawn(1).count("") < 600
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'{"throtle": 1}'])
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"throtle": 1}', b'{"throttle": "x"}'])
 def test_unknown_switches_are_refused(service: Service, body: bytes) -> None:
-    """The message has the known ones, so that no test runs without the fault that it means."""
+    """So no test runs without the fault that it means."""
     assert service.handle("PUT", "/faults", {}, body).status == 400
 
 
