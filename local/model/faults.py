@@ -75,8 +75,8 @@ class Faults:
 
     throttle, hang_before_headers, malformed: the number of calls that get it
     status: an HTTP status that every call gets
-    hang_after_deltas, cut_after_deltas, end_after_deltas: every call, after so many pieces of text. `cut` resets the
-        connection, `end` ends the stream in good order, but without what says that the answer is complete
+    hang_after_deltas, cut_after_deltas, end_after_deltas: every call, after so many pieces of text. `cut` closes
+        the connection, `end` ends the body in good order, but without what says that the answer is complete
     error_in_stream: the HTTP status of an error that every call gets, after `error_after_deltas` pieces (2)
     drip: seconds between keep-alives without text, which every call gets for ever
     retry_after: the header of `throttle` and `status`

@@ -102,3 +102,17 @@ def test_the_model_ends_with_its_parent_unless_told_otherwise(tmp_path: Path, mo
         found.stop()
     assert until(lambda: group(pid) == [], 10)
     assert process.attach(tmp_path) is None
+
+
+def test_a_restart_keeps_the_port(tmp_path: Path) -> None:
+    """The engine and its functions know it. RECADO_MODEL_URL says where the answers come from now."""
+    with process.running(tmp_path, settings={}) as first:
+        assert until(first.is_healthy, 30)
+        with process.running(tmp_path, settings={"RECADO_MODEL_URL": "fake"}) as second:
+            assert until(lambda: not second.problem(), 30)
+            assert second.port == first.port
+            deltas = [
+                event["contentBlockDelta"] for event in ask(second, "one", 2) if "contentBlockDelta" in event
+            ]
+            assert [delta["delta"]["text"] for delta in deltas] == ["one", " one"]
+        assert not first.is_healthy()
