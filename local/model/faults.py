@@ -119,8 +119,8 @@ class Faults:
 class Calls:
     """Counts of calls: requests, completed (answers sent to their end), input_tokens, output_tokens.
 
-    Tokens are what the model computed, also of answers that were cut off. There are counts of all calls, and by
-    key, which is the header Idempotency-Key, or a hash of the last message.
+    Tokens are what the model computed; of an answer that was cut off, the output only. There are counts of all
+    calls, and by key, which is the header Idempotency-Key, or a hash of the last message.
     """
 
     NAMES = ("requests", "completed", "input_tokens", "output_tokens")
