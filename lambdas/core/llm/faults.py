@@ -27,7 +27,7 @@ _OVERFLOW = {"context_length_exceeded", "exceed_context_size_error"}
 _FILTERED = {"content_filter", "content_policy_violation"}
 _REJECTED = {"ValidationException", "AccessDeniedException", "ResourceNotFoundException", "invalid_request_error"}
 _UNAVAILABLE = TRANSIENT | {
-    *("ModelErrorException", "ModelStreamErrorException", "ModelTimeoutException"),
+    *("ModelErrorException", "ModelStreamErrorException"),
     *("ExpiredTokenException", "ExpiredToken"),  # of credentials that are being replaced
 }
 _PAYMENT_REQUIRED, _TOO_MANY_REQUESTS = 402, 429
