@@ -7,6 +7,7 @@ and bidirectional characters are replaced, or escaped in JSON: text from elsewhe
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,12 +32,18 @@ Part = str | tuple[str, str]
 
 
 class Output:
-    """`as_json`: the option --json. rich honors NO_COLOR and similar variables."""
+    """`as_json`: the option --json. rich honors NO_COLOR and similar variables.
+
+    Characters that the encoding of a terminal or pipe lacks, such as `✓` in cp1252, become `?`.
+    """
 
     def __init__(self, *, as_json: bool = False, out: Console | None = None, err: Console | None = None) -> None:
         self.as_json = as_json
         self.out = out or Console(highlight=False, soft_wrap=True)
         self.err = err or Console(stderr=True, highlight=False, soft_wrap=True)
+        for console in (self.out, self.err):
+            if isinstance(console.file, io.TextIOWrapper):
+                console.file.reconfigure(errors="replace")
 
     @property
     def is_for_people(self) -> bool:
