@@ -202,7 +202,7 @@ def test_an_error_of_on_delta_is_raised(service: StubService, asynchronous: bool
 
     service.reset(payloads(8)[:7], messages=STORY)
     with pytest.raises(BrokenPipeError):
-        collect(service, lambda client: client.watch(JOB_ID, on_delta=fail), asynchronous=asynchronous)
+        collect(service, lambda client: client.watch(JOB_ID, timeout=5, on_delta=fail), asynchronous=asynchronous)
     assert len(service.requests) == 2  # the job, and its WebSocket
 
 
