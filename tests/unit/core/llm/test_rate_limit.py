@@ -105,6 +105,7 @@ step = st.one_of(
 
 @given(steps=st.lists(step, min_size=5, max_size=60), requests=st.sampled_from([None, "3/m", "10/s"]))
 @example(steps=[("ask", 10), ("pause", 10), ("ask", 100), ("ask", 90)], requests=None)
+@example(steps=[("ask", 40), ("pause", 31), ("ask", 51), ("pause", 29.8), ("ask", 50)], requests=None)
 @example(
     steps=[("ask", 50), ("pause", 31), ("ask", 50), ("settle", 0), ("ask", 50), ("pause", 31), ("ask", 50)],
     requests=None,
@@ -171,6 +172,7 @@ def test_late_settlement() -> None:
     bench.ask(tokens=10)
     bench.limiter.settle(bench.model, first, reserved=10, used=0)
     assert isinstance(bench.ask(tokens=1), Wait)
+    assert sorted(map(int, (value for name, value in bench.item().items() if name.startswith("t#")))) == [10]
 
 
 def test_slots_ahead() -> None:
@@ -217,6 +219,15 @@ class MemoryPages(MemoryTable):
         ((table, request),) = RequestItems.items()
         found = [self.get_item(TableName=table, Key=key).get("Item") for key in request["Keys"]]
         return {"Responses": {table: [item for item in found if item]}}
+
+
+def test_lost_race() -> None:
+    """A job whose slot another one takes first gets the next slot."""
+    bench = Bench(model("10/s"))
+    bench.client.before_update = lambda: bench.ask(by=bench.other)
+    bench.ask()
+    assert [round(slot.seconds, 1) for slot in bench.slots] == [0, 0.1]
+    assert bench.client.calls[-2:] == ["RATE", "RATE"]
 
 
 def test_crowd() -> None:
