@@ -175,7 +175,7 @@ def _duration(model: Model, item: Item, tokens: int, calls: int = 1) -> int:
     duration = calls * _interval(model)
     if model.tokens is None:
         return duration
-    used = calls * tokens * int(item.get("tokens_used", 1)) // int(item.get("tokens_reserved", 1))
+    used = calls * tokens * int(item.get("tokens_used", 1)) // max(int(item.get("tokens_reserved", 1)), 1)
     return max(duration, _window(model.tokens) * min(used, model.tokens.limit) // model.tokens.limit)
 
 

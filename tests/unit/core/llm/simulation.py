@@ -58,10 +58,11 @@ def simulate(
     used: int = 0,
     ask_seconds: float = 0.02,
     seed: int = 0,
+    table: MemoryTable | None = None,
 ) -> Outcome:
     """`tokens`, `used`: of each call. `ask_seconds`: until a worker has an answer and has acted on it."""
     chance, clock, outcome = random.Random(seed), FakeClock(), Outcome()
-    limiter = RateLimiter(MemoryTable(), "jobs", clock=clock)
+    limiter = RateLimiter(table or MemoryTable(), "jobs", clock=clock)
     queue = [(each.at, chance.random(), each.owner, False) for each in arrivals for _ in range(each.jobs)]
     calls: list[tuple[float, Slot]] = []
     free = [0.0] * workers

@@ -78,7 +78,7 @@ def test_one_probe_at_a_time(bench: Bench) -> None:
     assert [isinstance(other.admit(PROVIDER, owner), Wait) for owner in ("ana", "ben", "cy")] == [True] * 3
     bench.circuits.succeeded(PROVIDER, "ana")
     assert [other.admit(PROVIDER, owner) for owner in ("ana", "ben", "cy")] == [None] * 3
-    bench.open("ana", "ben")
+    bench.fail("ben", "ben", "ben", "ben", "ana")
     assert isinstance(bench.admit("ana"), Wait)
 
 
