@@ -58,9 +58,8 @@ class ModelGate:
 
         Tokens of a call that is not settled count until the window has passed.
         """
-        of_this_size = (call for call in self._unsettled if call[:2] == (model, reserved))
-        # The oldest of several, whosever it is: tokens that are given back too early in the window do no harm.
-        call = next(of_this_size, None)
+        # The latest of several: earlier ones were never settled, because their calls may be billed.
+        call = next((one for one in reversed(self._unsettled) if one[:2] == (model, reserved)), None)
         if call is not None:
             self._unsettled.remove(call)
             self._limiter.settle(model, call[2], reserved=reserved, used=used)

@@ -80,6 +80,15 @@ def test_settled_tokens(bench: Bench) -> None:
     assert bench.admit(tokens=50, waited=True) is None
 
 
+def test_unsettled_call(bench: Bench) -> None:
+    """A call that may be billed keeps its tokens, and the next of the same size gives its own back."""
+    bench.admit(tokens=60)
+    bench.clock.now += 90  # the window of the first call has passed
+    bench.admit(tokens=60)
+    bench.gate.settle(LIMITED, reserved=60, used=0)
+    assert bench.admit(tokens=100, waited=True) is None
+
+
 def test_outcomes(bench: Bench) -> None:
     """Faults of a provider open its circuit for all its models, and a success closes it."""
     other = Model(name="bedrock/other")
