@@ -3,9 +3,11 @@
 from core.jobs import Kind
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
+from kinds.summary.kind import SUMMARY
 
 ALL = (
     DOCUMENT,
     REPLAY,
+    SUMMARY,
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in ALL}

@@ -20,7 +20,9 @@ from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.memory_blobs import MemoryBlobs
 from tests.unit.examples import document
 
-words = st.sampled_from(["One.", "two", "three", "ñandú", "日本語の文。", "👩‍👩‍👧", "\n# Title\n", "- item", "x" * 30])
+words = st.sampled_from(
+    ["One.", "two", "three", "ñandú", "日本語の文。", "👩‍👩‍👧", "\n# Title\n", "- item", "x" * 30]
+)
 white = st.sampled_from([" ", "\n", "\n\n", "  \n \n", "\t", ""])
 texts = st.lists(st.tuples(words, white), max_size=60).map(lambda pairs: "".join(a + b for a, b in pairs))
 
