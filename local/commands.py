@@ -13,6 +13,9 @@ from rich.console import Console
 from local import deploy, engine, showcase, toolchain
 from local.api import Api
 from local.engine import Engine
+from local.model import process as model
+from local.model.process import ModelServer
+from local.model.upstreams import LOADING
 from local.receiver import Received, is_genuine, listening
 from recado import config
 
@@ -30,8 +33,12 @@ LISTEN_HELP = (
 def run(options: argparse.Namespace, console: Console) -> int:
     """Deploy to an engine of its own, show the main job, and stop."""
     begin = time.monotonic()
-    with engine.running(RUN) as running:
+    with (
+        model.running(RUN) as model_server,
+        engine.running(RUN, environment=model_server.environment()) as running,
+    ):
         api = _deployed(running, console)
+        _say_if_there_is_no_model(model_server, console)
         console.print(f"  ready after {time.monotonic() - begin:.1f} s\n")
         try:
             showcase.show(api, console)
@@ -53,8 +60,10 @@ _WHAT_NEXT = """
 
 def up(options: argparse.Namespace, console: Console) -> int:
     """Start, deploy, and leave it running; a second time, deploy what has changed."""
-    running = engine.attach(UP) or engine.start(UP, outlive_us=True)
+    model_server = model.start(UP, outlive_us=True)
+    running = engine.attach(UP) or engine.start(UP, environment=model_server.environment(), outlive_us=True)
     api = _deployed(running, console)
+    _say_if_there_is_no_model(model_server, console)
     lines = {"RECADO_URL": api.url, "RECADO_API_KEY": api.key}
     ENV_FILE.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
     ENV_FILE.chmod(0o600)
@@ -87,11 +96,12 @@ curl -sS "$RECADO_URL/search" -H "Authorization: Bearer $RECADO_API_KEY" -H "Con
 
 
 def down(options: argparse.Namespace, console: Console) -> int:
-    running = engine.attach(UP)
-    if running is None:
+    running = [server for server in (engine.attach(UP), model.attach(UP)) if server]
+    if not running:
         console.print("Nothing is running.")
         return 0
-    running.stop()
+    for server in running:
+        server.stop()
     for file in (ENV_FILE, CONFIG_FILE):
         file.unlink(missing_ok=True)
     console.print("Stopped.")
@@ -146,6 +156,12 @@ def _deployed(running: Engine, console: Console) -> Api:
         outputs = deploy.synthesise_and_deploy(running)
     console.print(f"  deployed to {running.endpoint} in {time.monotonic() - started:.1f} s")
     return Api(api_url(running, outputs), make_key(running, outputs))
+
+
+def _say_if_there_is_no_model(server: ModelServer, console: Console) -> None:
+    problem = server.problem()
+    if problem and problem != LOADING:  # calls wait for that
+        console.print(f"  [yellow]no model answers, so jobs that call one will fail:[/] {problem}")
 
 
 def api_url(running: Engine, outputs: dict[str, str]) -> str:

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from local import toolchain
-from local.engine import ACCOUNT, HOST, REGION, Engine
+from local.engine import ACCOUNT, REGION, Engine
+from local.processes import HOST
 
 OVERRIDES: dict[str, str] = {
     "runtime": "provided.al2023",  # AWS's own runtime client, started by `bootstrap`
@@ -20,6 +21,7 @@ OVERRIDES: dict[str, str] = {
     "embedding": "local",
     "embedding_model": "universal-sentence-encoder-multilingual-3",
     "embedding_dimensions": "512",
+    "models": '{"bedrock/smollm2-135m-instruct": {}}',  # `local.model` answers in Bedrock's place
     "cors_origins": "*",  # pages of this machine, and those opened from a file, may follow a job by its links
     "account_concurrency": "1000",  # this machine has no quota, so an owner gets all of its limits
     "allow_private_cidrs": "127.0.0.0/8",  # webhooks may go to this machine

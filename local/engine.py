@@ -6,24 +6,19 @@ Several may run at once: each has its own port, directory and process group, and
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
 import os
-import signal
-import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from local import toolchain
+from local import processes, toolchain
+from local.processes import HOST, LocalServer
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
-HOST = "127.0.0.1"  # an address, not a name: S3 clients then put the bucket into the path
 START_SECONDS = 60
-STOP_SECONDS = 5
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
@@ -32,23 +27,15 @@ class EngineFailed(RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
-    """A running engine. Its files (log, temporary files, extracted code) are below `workspace`."""
+class Engine(LocalServer):
+    """A running engine, whose `endpoint` is what `AWS_ENDPOINT_URL` must be.
 
-    port: int
-    pid: int
-    workspace: Path
-    process: subprocess.Popen[bytes] | None = field(default=None, compare=False, repr=False)
+    Its log is what it and all functions print. Its temporary files and extracted code are below `workspace`, too.
+    """
 
-    @property
-    def endpoint(self) -> str:
-        """What `AWS_ENDPOINT_URL` must be to talk to it."""
-        return f"http://{HOST}:{self.port}"
-
-    @property
-    def log(self) -> Path:
-        """What the engine and all functions print."""
-        return self.workspace / "engine.log"
+    NAME: ClassVar[str] = "engine"
+    HEALTH: ClassVar[str] = "/_ministack/health"
+    STOP_SECONDS: ClassVar[float] = 5
 
     def credentials(self) -> dict[str, str]:
         """The environment variables with which any AWS SDK or CLI talks to this engine and nothing else."""
@@ -67,76 +54,56 @@ class Engine:
         """Where REST API `api_id` answers, without a slash at the end."""
         return f"{self.endpoint}/_aws/execute-api/{api_id}/{stage}"
 
-    def is_healthy(self) -> bool:
-        """Whether it answers at all."""
-        return _answers(self.port, "GET", "/_ministack/health")
-
     def reset(self) -> None:
         """Empty it: no stack, table, queue, bucket or function process is left."""
-        if not _answers(self.port, "POST", "/_ministack/reset"):
+        if processes.request(self.port, "POST", "/_ministack/reset") is None:
             raise EngineFailed(f"the engine at {self.endpoint} does not answer")
-
-    def stop(self) -> None:
-        """End it and the processes of its functions. Doing it twice is fine."""
-        _signal_group(self.pid, signal.SIGTERM)
-        if not self._gone_within(STOP_SECONDS):
-            _signal_group(self.pid, signal.SIGKILL)
-            self._gone_within(STOP_SECONDS)
-        _signal_group(self.pid, signal.SIGKILL)  # functions that outlived it
-        if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()
-        _record(self.workspace).unlink(missing_ok=True)
-
-    def _gone_within(self, seconds: float) -> bool:
-        if self.process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
-            return self.process.poll() is not None
-        return _until(lambda: not _exists(self.pid) or not self.is_healthy(), seconds)
 
 
 @contextlib.contextmanager
-def running(workspace: Path, *, port: int | None = None) -> Iterator[Engine]:
+def running(
+    workspace: Path, *, port: int | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[Engine]:
     """An engine for the length of a `with` block."""
-    engine = start(workspace, port=port)
+    engine = start(workspace, port=port, environment=environment)
     try:
         yield engine
     finally:
         engine.stop()
 
 
-def start(workspace: Path, *, port: int | None = None, outlive_us: bool = False) -> Engine:
+def start(
+    workspace: Path,
+    *,
+    port: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    outlive_us: bool = False,
+) -> Engine:
     """Start an engine on `port` (default: any free one) and wait until it answers, about half a second.
 
-    It ends with this process, however this process ends, unless `outlive_us`; `attach` finds such a one again.
+    `environment`: further variables of it and of all functions. It ends with this process, however this process
+    ends, unless `outlive_us`; `attach` finds such a one again.
     """
     workspace = workspace.resolve()
     for name in ("home", "tmp"):
         (workspace / name).mkdir(parents=True, exist_ok=True)
-    port = port or _free_port()
+    port = port or processes.free_port()
     mark = workspace / "tmp" / f"ministack-{port}.pid"  # written once it has seen that the port is free
     mark.unlink(missing_ok=True)
-    process = _launch(workspace, port, outlive_us)
+    process = _launch(workspace, _environment(workspace, port) | dict(environment or {}), outlive_us)
     engine = Engine(port=port, pid=process.pid, workspace=workspace, process=process)
-    _until(lambda: process.poll() is not None or (mark.exists() and engine.is_healthy()), START_SECONDS)
+    processes.until(lambda: process.poll() is not None or (mark.exists() and engine.is_healthy()), START_SECONDS)
     if process.poll() is not None or not engine.is_healthy():
         engine.stop()
         raise EngineFailed(f"the engine did not start on port {port}:\n{_tail(engine.log)}")
-    _record(workspace).write_text(json.dumps({"port": port, "pid": process.pid}))
+    engine.record()
     return engine
 
 
-def attach(workspace: Path) -> Engine | None:
-    """The engine that was started in `workspace` and still runs, if any."""
-    try:
-        record = json.loads(_record(workspace).read_text())
-    except (OSError, ValueError):
-        return None
-    engine = Engine(port=record["port"], pid=record["pid"], workspace=workspace.resolve())
-    return engine if _exists(engine.pid) and engine.is_healthy() else None
+attach = Engine.attach
 
 
-def _launch(workspace: Path, port: int, outlive_us: bool) -> subprocess.Popen[bytes]:
+def _launch(workspace: Path, environment: dict[str, str], outlive_us: bool) -> subprocess.Popen[bytes]:
     # -P: the engine must not find our modules beside the launcher.
     command = [str(toolchain.engine_python()), "-P", str(_LAUNCHER)]
     with (workspace / "engine.log").open("wb") as log:
@@ -145,7 +112,7 @@ def _launch(workspace: Path, port: int, outlive_us: bool) -> subprocess.Popen[by
             stdin=subprocess.DEVNULL if outlive_us else subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=_environment(workspace, port),
+            env=environment,
             cwd=workspace,
             start_new_session=True,  # a group of its own, so that `stop` reaches the functions and Ctrl-C only us
         )
@@ -170,51 +137,6 @@ def _environment(workspace: Path, port: int) -> dict[str, str]:
         "SFTP_ENABLED": "0",
         "IOT_MTLS_ENABLED": "0",  # these two would listen on fixed ports
     }
-
-
-def _answers(port: int, method: str, path: str) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=10)  # unlike urllib, knows no proxies
-    try:
-        connection.request(method, path)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def _record(workspace: Path) -> Path:
-    return workspace / "engine.json"
 
 
 def _tail(log: Path, lines: int = 15) -> str:

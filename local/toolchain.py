@@ -1,4 +1,4 @@
-"""Where the tools are: two Python environments, Node, the CDK CLI.
+"""Where the tools are: three Python environments, Node, the CDK CLI.
 
 Standard library only, since `setup` needs it first.
 """
@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKSPACE = ROOT / ".local"
 PROJECT_VENV = ROOT / ".venv"
 ENGINE_VENV = ROOT / ".venv-local"
+MODEL_VENV = ROOT / ".venv-model"
+MODEL_FILE = MODEL_VENV / "weights" / "model.gguf"
 CDK = ROOT / "local" / "node_modules" / "aws-cdk" / "bin" / "cdk"
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from stacks.kinds.declarations import read_models
+
 DAY_SECONDS = 86_400
 # SQS deletes a message after this time (its default), so no job may run longer.
 SQS_RETENTION_MINUTES = 4 * 24 * 60
@@ -55,6 +57,11 @@ class Config:
     embedding: str
     embedding_model: str
     embedding_dimensions: int
+
+    models: dict[str, dict[str, str]]
+    max_output_tokens: int
+    openai_base_url: str
+    openai_key_secret: str
 
     parse_timeout_seconds: int
     parse_memory_mb: int
@@ -115,6 +122,11 @@ class Config:
         parsers = 3 * self.parsing_reserved_concurrency
         return self.long_poll_reserved_concurrency + self.search_reserved_concurrency + parsers
 
+    @property
+    def calls_openai(self) -> bool:
+        """Whether a model has the provider `openai`, whose client is large and deployed only then."""
+        return any(name.startswith("openai/") for name in self.models)
+
     def per_owner(self, limit: int) -> int:
         """The limit of executions that one owner may cause at a time, or less in a small account.
 
@@ -135,6 +147,10 @@ def _read(key: str, annotation: str, value: Any) -> Any:
         value = _from_text(key, annotation, value)
     if annotation.startswith("tuple"):
         return _read_list(key, annotation, value)
+    if annotation.startswith("dict"):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{key}: expected a JSON object, got {value!r}")
+        return value
     expected: Callable[[Any], Any] = {"str": str, "int": int, "bool": bool}[annotation]
     if type(value) is not expected and not (expected is int and isinstance(value, float) and value.is_integer()):
         raise ConfigError(f"{key}: expected {annotation}, got {value!r}")
@@ -147,6 +163,8 @@ def _from_text(key: str, annotation: str, value: str) -> Any:
     except ValueError:
         if annotation.startswith("tuple"):
             return [part for part in value.split(",") if part]
+        if annotation.startswith("dict"):
+            raise ConfigError(f"{key}: expected a JSON object, got {value!r}") from None
         raise ConfigError(f"{key}: expected {annotation}, got {value!r}") from None
 
 
@@ -170,6 +188,21 @@ def _between(key: str, low: int, high: int) -> Callable[[Config], None]:
             raise ConfigError(f"{key}: {getattr(config, key)} is not between {low} and {high}")
 
     return check
+
+
+def _models_are_models(config: Config) -> None:
+    try:
+        read_models(json.dumps(config.models))
+    except ValueError as error:
+        raise ConfigError(f"models: {error}") from None
+
+
+def _base_url_is_a_url(config: Config) -> None:
+    if config.calls_openai and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", config.openai_base_url):
+        raise ConfigError(
+            "openai_base_url: models of the provider openai need the URL of their server, such as "
+            f"https://api.openai.com/v1, got {config.openai_base_url!r}"
+        )
 
 
 def _overlap_is_smaller_than_chunk(config: Config) -> None:
@@ -269,6 +302,9 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("link_throttle_burst", 1, 10_000),
     _between("idempotency_hours", 1, 24 * 90),
     _between("embedding_dimensions", 1, 4096),
+    _between("max_output_tokens", 1, 128_000),
+    _models_are_models,
+    _base_url_is_a_url,
     _between("chunk_size", 20, 20_000),
     _between("chunk_overlap", 0, 10_000),
     _between("chunks_per_batch", 1, 500),

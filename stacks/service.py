@@ -48,10 +48,14 @@ class ServiceStack(Stack):
         self._say_what_a_small_account_lacks()
         self._functions = functions = Functions(self, "Functions", config=config)
 
+        self.logs = GatewayLogs(self, "GatewayLogs", config=config)
+        self.live = LiveApi(self, "Live", config=config, functions=functions, storage=storage, logs=self.logs)
         self.fan_out = FanOut(self, "FanOut", alert_email=config.alert_email)
         self.publisher = Publisher(self, "Publisher", functions=functions, storage=storage, fan_out=self.fan_out)
         self.indexing = Indexing(self, "Indexing", config=config, functions=functions, storage=storage)
-        self.embedding = Embedding(self, "Embedding", config=config, functions=functions, storage=storage)
+        self.embedding = Embedding(
+            self, "Embedding", config=config, functions=functions, storage=storage, live=self.live
+        )
         self.webhooks = Webhooks(self, "Webhooks", config=config, functions=functions, storage=storage)
         self._subscribe(kinds)
 
@@ -68,8 +72,6 @@ class ServiceStack(Stack):
         self.kinds = self._kinds(kinds)
         self._connect_state_machines()
 
-        self.logs = GatewayLogs(self, "GatewayLogs", config=config)
-        self.live = LiveApi(self, "Live", config=config, functions=functions, storage=storage, logs=self.logs)
         self.rest = self._rest()
         self.alarms = self._alarms()
         self._outputs()

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from core.aws import clients
-from core.aws.settings import Environment, flag, mapping, number, numbers, text, texts
+from core.aws.settings import Environment, Setting, flag, mapping, number, numbers, text, texts
+from core.llm.catalog import read_models
 
 if TYPE_CHECKING:
     from core.auth import Epochs, KeyStore
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from core.limits.holds import Holds
     from core.live.sockets import Sockets
     from core.live.subscriptions import Subscriptions
+    from core.llm.caller import ModelCaller
+    from core.llm.gate import ModelGate
+    from core.llm.provider import Provider
     from core.webhooks.deliveries.after_attempt import AfterAttempt
     from core.webhooks.deliveries.bulk import BulkStore
     from core.webhooks.deliveries.health_store import HealthStore
@@ -78,6 +82,10 @@ class Settings(Environment):
     max_holds_per_job = number()
     max_holds_per_owner = number()
     cors_origins = text()
+    models = Setting("an object of models", read_models)
+    max_output_tokens = number()
+    openai_base_url = text()
+    openai_key_secret = text()
     webhook_allow_http = flag()
     allow_private_cidrs = texts()
     own_hosts = texts()
@@ -221,6 +229,39 @@ class Dependencies(Parts):
         from core.live.sockets import Sockets
 
         return Sockets(clients.management(self.settings.live_url))
+
+    # ── models ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @part
+    def bedrock(self) -> Provider:
+        from core.llm.bedrock import BedrockProvider
+
+        return BedrockProvider(clients.model("bedrock-runtime"))
+
+    @part
+    def openai(self) -> Provider:
+        from core.llm.openai import OpenAIProvider, read_key
+
+        key = read_key(clients.client("secretsmanager"), self.settings.openai_key_secret)
+        return OpenAIProvider(self.settings.openai_base_url, key)
+
+    @part
+    def model_gate(self) -> ModelGate:
+        from core.llm.circuit import Circuits
+        from core.llm.gate import ModelGate
+        from core.llm.rate_limit import RateLimiter
+
+        table = self.settings.jobs_table
+        return ModelGate(Circuits(self.dynamodb, table), RateLimiter(self.dynamodb, table))
+
+    @part
+    def model_caller(self) -> ModelCaller:
+        from core.jobs.usage import UsageStore
+        from core.llm.caller import ModelCaller
+
+        usage = UsageStore(self.dynamodb, self.settings.jobs_table)
+        providers = {"bedrock": lambda: self.bedrock, "openai": lambda: self.openai}
+        return ModelCaller(lambda name: providers[name](), self.model_gate, self.blobs, usage)
 
     # ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────
 

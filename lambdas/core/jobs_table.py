@@ -20,6 +20,9 @@
     use of a daily quota          OWNER#{owner}           USED#{date}#{quota}
     idempotency key               IDEM#{owner}#{sha256}   IDEM
     WebSocket connection          LIVE#{connection_id}    CONNECTION
+    rate limit of a model         MODEL#{name}            RATE
+    owners that wait for a model  MODEL#{name}            WAITING
+    circuit of a provider         PROVIDER#{name}         CIRCUIT
     WebSocket ticket              TICKET#{sha256}         TICKET
 
     index    item                     pk                      sk
@@ -30,8 +33,8 @@
     gsi2     tombstone with work left DELETED                 {time of the next run}
     gsi2     WebSocket connection     LIVE                    {connected_at}
 
-- META, PROGRESS and WEBHOOK sort after EVENT# and LIVE, so one query with sk >= META reads a job, its progress and
-  its webhook, and none of its events.
+- META, PROGRESS, USAGE and WEBHOOK sort after EVENT# and LIVE, so one query with sk >= META reads a job, its
+  progress, its usage of models and its webhook, and none of its events.
 - A sequence has leading zeros, and job ids and event ids are ULIDs, so events and jobs sort by time.
 - A deleted job leaves a tombstone until its expiry, so that late messages about it are dropped (`tombstones`).
 - Both indexes are sparse. gsi1 lists an owner's jobs, and the items to delete with a connection. gsi2 lists open
@@ -113,6 +116,10 @@ def progress_key(job_id: str) -> Key:
     return {"pk": job_pk(job_id), "sk": "PROGRESS"}
 
 
+def usage_key(job_id: str) -> Key:
+    return {"pk": job_pk(job_id), "sk": "USAGE"}
+
+
 def webhook_key(job_id: str) -> Key:
     return {"pk": job_pk(job_id), "sk": "WEBHOOK"}
 
@@ -168,6 +175,21 @@ def daily_use_key(owner: str, date: str, quota: str) -> Key:
 
 def idempotency_key(owner: str, key: str) -> Key:
     return {"pk": f"IDEM#{owner}#{_sha256(key)}", "sk": "IDEM"}
+
+
+# ── language models ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def rate_limit_key(model: str) -> Key:
+    return {"pk": f"MODEL#{model}", "sk": "RATE"}
+
+
+def waiting_owners_key(model: str) -> Key:
+    return {"pk": f"MODEL#{model}", "sk": "WAITING"}
+
+
+def circuit_key(provider: str) -> Key:
+    return {"pk": f"PROVIDER#{provider}", "sk": "CIRCUIT"}
 
 
 # ── WebSockets ───────────────────────────────────────────────────────────────────────────────────────────

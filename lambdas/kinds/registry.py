@@ -1,11 +1,13 @@
 """The registry: all kinds of jobs by name. To add a kind, import it and add it to ALL."""
 
 from core.jobs import Kind
+from kinds.completion.kind import COMPLETION
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
 from kinds.summary.kind import SUMMARY
 
 ALL = (
+    COMPLETION,
     DOCUMENT,
     REPLAY,
     SUMMARY,

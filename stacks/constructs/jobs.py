@@ -11,6 +11,8 @@ from stacks.constructs.fan_out import FanOut
 from stacks.constructs.functions import Functions
 from stacks.constructs.job_queue import JobQueue
 from stacks.constructs.jobs_stream import jobs_stream
+from stacks.constructs.language_models import allow_calls
+from stacks.constructs.live_api import LiveApi
 from stacks.storage import RESULTS, StorageStack, table_actions
 
 PUBLISH_WITHIN = Duration.hours(12)  # the stream itself keeps a record for 24 hours
@@ -85,22 +87,35 @@ class Indexing(JobQueue):
 
 
 class Embedding(JobQueue):
-    """Its worker makes every call of a model, for all kinds: the queue's concurrency limits all such calls."""
+    """Its worker makes every call of a model, for all kinds: the queue's concurrency limits all such calls.
+
+    It sends the text of answers to WebSockets as it is made.
+    """
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, config: Config, functions: Functions, storage: StorageStack
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        config: Config,
+        functions: Functions,
+        storage: StorageStack,
+        live: LiveApi,
     ) -> None:
         worker = functions.create(
             "Worker",
             "jobs/worker",
             timeout=Duration.minutes(5),
             memory_mb=1024,
-            environment=_job_environment(storage),
+            layers=("openai",) if config.calls_openai else (),
+            environment=_job_environment(storage) | {"LIVE_URL": live.url},
             # It waits by sending a message to its own queue. A count in the message limits how often.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
         storage.jobs.grant_read_write_data(worker)
         storage.grant_objects(worker, read=("inputs/", "work/"), write=("work/", RESULTS), delete=("work/",))
+        live.websocket_api.grant_manage_connections(worker)
+        allow_calls(worker, config)
         super().__init__(
             scope, construct_id, worker=worker, batch_size=1, max_concurrency=config.embedding_concurrency
         )

@@ -39,7 +39,8 @@ class PipBundling:
             "--quiet",
             "--disable-pip-version-check",
             "--no-compile",
-            "--require-hashes",  # also that every package is listed, those that others need included
+            "--require-hashes",
+            "--no-deps",  # the locked file lists all but what the layer `base` has
         ]
         command += ["--target", str(target), "--only-binary=:all:", "--python-version"]
         command += [self._runtime.removeprefix("python"), *platforms, "-r", str(self._requirements)]

@@ -9,6 +9,7 @@ from constructs import Construct
 
 from stacks.config import Config
 from stacks.constructs.functions import Functions
+from stacks.constructs.language_models import models_environment
 from stacks.constructs.webhooks import outbound_environment
 from stacks.storage import RESULTS, StorageStack, table_actions
 
@@ -57,7 +58,9 @@ class RestFunctions(Construct):
             memory_mb=1024,
             environment=self._http_environment()
             | outbound_environment(config)
+            | models_environment(config)
             | {
+                "SUMMARY_PART_TOKENS": str(config.summary_part_tokens),
                 "DATA_BUCKET": storage.data.bucket_name,
                 "SECRETS_KEY": storage.secrets_key.key_arn,
                 "JOB_DEADLINE_MINUTES": str(config.job_deadline_minutes),

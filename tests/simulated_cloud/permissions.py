@@ -83,8 +83,15 @@ def kms(operation: str, params: dict[str, Any]) -> Iterator[Permission]:
     yield f"kms:{operation}", params.get("KeyId", "*")
 
 
+_BEDROCK_ACTIONS = {"Converse": "InvokeModel", "ConverseStream": "InvokeModelWithResponseStream"}
+"""https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html"""
+
+
 def bedrock(operation: str, params: dict[str, Any]) -> Iterator[Permission]:
-    yield f"bedrock:{operation}", f"arn:aws:bedrock:{REGION}::foundation-model/{params['modelId']}"
+    yield (
+        f"bedrock:{_BEDROCK_ACTIONS.get(operation, operation)}",
+        f"arn:aws:bedrock:{REGION}::foundation-model/{params['modelId']}",
+    )
 
 
 def events(operation: str, params: dict[str, Any]) -> Iterator[Permission]:

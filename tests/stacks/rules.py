@@ -346,7 +346,8 @@ def _concurrency(mapping: Properties) -> int:
 
 def _sends_to_websockets(template: Template, mapping: Properties) -> bool:
     function = _properties(template, target(mapping["FunctionName"]))
-    return "LIVE_URL" in function.get("Environment", {}).get("Variables", {})
+    variables = function.get("Environment", {}).get("Variables", {})
+    return "LIVE_URL" in variables and "StartingPosition" in mapping
 
 
 def _denies_plain_http(statement: Properties, action: str) -> bool:

@@ -23,6 +23,7 @@ INTEGERS = sorted(field.name for field in fields(Config) if field.type == "int")
 BOOLEANS = sorted(field.name for field in fields(Config) if field.type == "bool")
 LISTS = sorted(field.name for field in fields(Config) if str(field.type).startswith("tuple"))
 TEXTS = sorted(field.name for field in fields(Config) if field.type == "str")
+MAPPINGS = sorted(field.name for field in fields(Config) if str(field.type).startswith("dict"))
 QUEUES = ("indexing", "embedding", "notify", "webhooks")
 RESERVED = [f"{name}_reserved_concurrency" for name in ("long_poll", "search", "parsing")]
 
@@ -40,7 +41,7 @@ def refused(**changes: Any) -> str:
 def test_every_knob_is_a_field_and_every_field_a_knob() -> None:
     """cdk.json and `Config` have the same names."""
     assert sorted(KNOBS) == sorted(field.name for field in fields(Config))
-    assert sorted([*INTEGERS, *BOOLEANS, *LISTS, *TEXTS]) == sorted(KNOBS)
+    assert sorted([*INTEGERS, *BOOLEANS, *LISTS, *TEXTS, *MAPPINGS]) == sorted(KNOBS)
 
 
 def test_defaults_are_those_of_cdk_json() -> None:
@@ -64,7 +65,7 @@ def test_every_knob_is_documented_with_its_default() -> None:
 
 def test_every_limit_of_an_owner_is_in_one_table() -> None:
     """docs/operations.md lists what is limited in number, with its default."""
-    sizes = {"max_inline_bytes", "max_upload_bytes", "max_characters"}
+    sizes = {"max_inline_bytes", "max_upload_bytes", "max_characters", "max_output_tokens"}
     section = (ROOT / "docs/operations.md").read_text().partition("## Limits of an owner")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(max_\w+)` \| .+? \| `(\d+)` \| .+ \|$", section, re.MULTILINE)
     limits = {key for key in KNOBS if key.startswith("max_")} - sizes
@@ -137,6 +138,7 @@ BOUNDS = {
     "link_throttle_burst": (1, 10_000),
     "idempotency_hours": (1, 2160),
     "embedding_dimensions": (1, 4096),
+    "max_output_tokens": (1, 128_000),
     "chunk_size": (20, 20_000),
     "chunk_overlap": (0, 10_000),
     "chunks_per_batch": (1, 500),
@@ -224,6 +226,18 @@ def test_choices(key: str, value: str) -> None:
         ("allow_private_cidrs", {"allow_private_cidrs": ["10.0.0.0/33"]}),
         ("allow_private_cidrs", {"allow_private_cidrs": ["10.0.0.1/8"]}),
         ("allow_private_cidrs", {"allow_private_cidrs": ["localhost"]}),
+        ("models", {"models": {}}),
+        ("models", {"models": ["bedrock/amazon.nova-lite-v1:0"]}),
+        ("models", {"models": {"amazon.nova-lite-v1:0": {}}}),
+        ("models", {"models": {"bedrock/": {}}}),
+        ("models", {"models": {"bedrock/a": {"requests": 100}}}),
+        ("models", {"models": {"bedrock/a": {"requests": "100/day"}}}),
+        ("models", {"models": {"bedrock/a": {"tokens": "0/m"}}}),
+        ("models", {"models": {"bedrock/a": {"request": "1/m"}}}),
+        ("models", {"models": "none"}),
+        ("openai_base_url", {"models": {"openai/gpt-4o-mini": {}}}),
+        ("openai_base_url", {"models": {"openai/a": {}}, "openai_base_url": "api.openai.com"}),
+        ("openai_base_url", {"models": {"openai/a": {}}, "openai_base_url": "https://user@host/v1"}),
         ("cors_origins", {"cors_origins": ["app.example.com"]}),
         ("cors_origins", {"cors_origins": ["https://app.example.com/"]}),
         ("cors_origins", {"cors_origins": ["https://a.example' + 'x"]}),
@@ -260,6 +274,7 @@ def test_values_that_cannot_work_are_refused(key: str, changes: dict[str, Any]) 
         ("webhook_schedule_seconds", "[0, 5]", (0, 5)),
         ("webhook_schedule_seconds", "7", (7,)),
         ("alert_email", "ops@example.com", "ops@example.com"),
+        ("models", '{"bedrock/a": {"requests": "5/s"}}', {"bedrock/a": {"requests": "5/s"}}),
         ("alert_email", "", ""),
         ("embedding_model", "123", "123"),
         ("runtime", "provided.al2023", "provided.al2023"),
@@ -282,6 +297,13 @@ def test_overrides_are_parsed_from_text(key: str, text: str, value: Any) -> None
 def test_wrong_list_as_override_is_refused(key: str, text: str) -> None:
     """A list from `-c` is checked item by item, as a list from the file is."""
     assert refused(**{key: text}).startswith(key)
+
+
+def test_client_of_openai() -> None:
+    """The client of OpenAI-compatible servers is deployed if a model needs it."""
+    assert not config().calls_openai
+    models = {"bedrock/a": {}, "openai/b": {}}
+    assert config(models=models, openai_base_url="https://api.openai.com/v1").calls_openai
 
 
 @given(size=st.integers(20, 20_000), overlap=st.integers(0, 10_000))

@@ -63,7 +63,7 @@ def test_layer_installs_its_requirements_file(pip: list[list[str]], tmp_path: Pa
     synthesise(tmp_path, ARM, name=name)
     ((*command, option, path),) = pip
     assert (option, path) == ("-r", f"lambdas/requirements/locked/{name}.txt")
-    assert "--require-hashes" in command
+    assert {"--require-hashes", "--no-deps"} <= set(command)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in layers.REQUIREMENTS.glob("*.txt")))
@@ -77,6 +77,16 @@ def test_what_deploys_is_locked(name: str) -> None:
     for requirement, *rest in locked:
         assert re.fullmatch(r"[a-z0-9-]+==[0-9.a-z]+", requirement)
         assert [part for part in rest if re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", part)]
+
+
+def test_no_layer_repeats_the_base() -> None:
+    """Every function has the layer `base`, and two versions of a package would hide each other."""
+    packages = {
+        path.stem: set(re.findall(r"^([a-z0-9-]+)==", path.read_text(), re.MULTILINE))
+        for path in layers.REQUIREMENTS.glob("*.txt")
+    }
+    base = packages.pop("base")
+    assert {name: found & base for name, found in packages.items() if found & base} == {}
 
 
 def test_every_layer_is_locked() -> None:

@@ -13,7 +13,7 @@ from tests.stacks.templates import ARN, Assembly, Template, resources, target
 
 CONTEXT = json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"]
 ROUTES = {"$connect", "$disconnect", "$default"}
-SENDERS = ("on_message", "push", "ping")
+SENDERS = ("on_message", "push", "ping", "worker")
 # None of these can contain a token or a text.
 LOGGED = {
     *("$context.requestId", "$context.requestTime", "$context.eventType", "$context.routeKey"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,14 +182,34 @@ def test_sender_can_neither_list_nor_delete(app: Assembly) -> None:
     assert not any(resource.startswith("Data") for resource in granted)
 
 
-def test_worker_and_search_may_call_the_model(app: Assembly, overridden: Assembly) -> None:
+def test_worker_and_search_may_call_the_embedding_model(app: Assembly, overridden: Assembly) -> None:
     """Two functions may call the configured model, and none if the model runs inside them."""
     model = "bedrock:eu-west-1::foundation-model/amazon.titan-embed-text-v2:0"
     assert {holder for holder, granted in all_grants(app).items() if model in granted} == {
         "worker",
         "search",
     }
-    assert not any("bedrock" in r for granted in all_grants(overridden).values() for r in granted)
+    assert not any(model in granted for granted in all_grants(overridden).values())
+
+
+def test_worker_alone_may_call_language_models(overridden: Assembly) -> None:
+    """The worker may call exactly the configured models, and read the key of the other provider."""
+    found = {
+        holder: {
+            resource: some for resource, some in granted.items() if re.search("bedrock|secretsmanager", resource)
+        }
+        for holder, granted in all_grants(overridden).items()
+    }
+    calls = {"bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"}
+    assert {holder: some for holder, some in found.items() if some} == {
+        "worker": {
+            "bedrock:eu-west-1::foundation-model/amazon.nova-micro-v1:0": calls,
+            "bedrock:eu-west-1:123456789012:inference-profile/eu.amazon.nova-lite-v1:0": calls,
+            "bedrock:*::foundation-model/amazon.nova-lite-v1:0": calls,
+            "bedrock:eu-west-1:123456789012:custom-model-deployment/abc": calls,
+            "secretsmanager:eu-west-1:123456789012:secret:openai-key-??????": {"secretsmanager:GetSecretValue"},
+        }
+    }
 
 
 def test_roles_are_assumed_by_their_service_alone(app: Assembly) -> None:

@@ -452,11 +452,14 @@ OBJECTS = {"inputs/ana/job_1", "results/ana/job_1/result.json", "work/job_1/", "
 VECTORS = "vectors/model-2/ef6353698b2c93f37781b7f93f1e102eadc1b7fe163f2dcf37672009436dde01/01J/"
 EXPIRING_PREFIXES = {"inputs/", "uploads/", "results/", "work/", "parked/", "aws/lambda/"}
 TASK_ERRORS = {
-    "retried": {"Throttled", "Contended", "Unavailable"},
+    "retried": {
+        *("Throttled", "Contended", "Unavailable"),
+        *("ModelUnavailable", "ModelThrottled", "StreamCut", "MalformedAnswer"),
+    },
     "not retried": {
         *("JobClosed", "UnsupportedType", "DocumentTooLarge", "EmptyDocument", "NoText", "EncryptedDocument"),
         *("TruncatedDocument", "ParseTimeout", "TooComplex", "SourceNotFound", "CountMismatch", "Superseded"),
-        "DeadlineExceeded",
+        *("DeadlineExceeded", "CostLimitExceeded", "ContextOverflow", "ContentFiltered", "ModelQuotaExceeded"),
     },
 }
 
@@ -642,7 +645,7 @@ def test_fields_of_messages_to_workers() -> None:
 
 def test_names_of_task_errors() -> None:
     """Tasks report these errors. After a rename, running executions do not retry them, or report `internal`."""
-    assert {cls.__name__ for cls in errors.Retryable.__subclasses__()} == TASK_ERRORS["retried"]
+    assert {cls.__name__ for cls in leaves(errors.Retryable)} == TASK_ERRORS["retried"]
     for names in TASK_ERRORS.values():
         assert [name for name in names if errors.by_name(name) is None] == []
     failures = {cls.__name__ for cls in leaves(errors.JobFailure) if cls.__module__ == errors.__name__}

@@ -1,4 +1,4 @@
-"""A fake of the embedding model in Amazon Bedrock, which moto lacks."""
+"""Fakes of models in Amazon Bedrock, which moto lacks: one that embeds, and one that answers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import math
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from botocore.response import StreamingBody
@@ -34,5 +35,74 @@ def invoke_model(params: dict[str, Any]) -> dict[str, Any]:
     return {"contentType": "application/json", "body": StreamingBody(io.BytesIO(raw), len(raw))}
 
 
-ANSWERS = {"bedrock-runtime:InvokeModel": invoke_model}
+def answer_to(params: dict[str, Any]) -> str:
+    """What the fake model says: the last words of the prompt."""
+    last = params["messages"][-1]["content"][-1]["text"]
+    return f"You said: {' '.join(last.split()[-12:])}"
+
+
+def usage(params: dict[str, Any], text: str) -> dict[str, int]:
+    """A token is a word."""
+    given = len(json.dumps(params["messages"]).split())
+    return {"inputTokens": given, "outputTokens": len(text.split()), "totalTokens": given + len(text.split())}
+
+
+def stop_reason(params: dict[str, Any], text: str) -> str:
+    return "max_tokens" if len(text.split()) > params["inferenceConfig"]["maxTokens"] else "end_turn"
+
+
+def converse(params: dict[str, Any]) -> dict[str, Any]:
+    """The response to `bedrock-runtime:Converse`."""
+    text = answer_to(params)
+    return {
+        "output": {"message": {"role": "assistant", "content": [{"text": text}]}},
+        "stopReason": stop_reason(params, text),
+        "usage": usage(params, text),
+        "metrics": {"latencyMs": 1},
+    }
+
+
+def converse_stream(params: dict[str, Any]) -> dict[str, Any]:
+    """The response to `bedrock-runtime:ConverseStream`."""
+    return {"stream": Stream(stream_events(params))}
+
+
+def stream_events(params: dict[str, Any]) -> list[dict[str, Any]]:
+    text = answer_to(params)
+    words = [f"{word} " for word in text.split(" ")]
+    words[-1] = words[-1].rstrip()
+    deltas = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": word}}} for word in words]
+    return [
+        {"messageStart": {"role": "assistant"}},
+        *deltas,
+        {"contentBlockStop": {"contentBlockIndex": 0}},
+        {"messageStop": {"stopReason": stop_reason(params, text)}},
+        {"metadata": {"usage": usage(params, text), "metrics": {"latencyMs": 1}}},
+    ]
+
+
+class Stream:
+    """Stands in for botocore's EventStream: an event may be an exception, which is raised, or a function."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self._events = events
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for event in self._events:
+            if isinstance(event, BaseException):
+                raise event
+            if callable(event):
+                event()
+            else:
+                yield event
+
+    def close(self) -> None:
+        """The answer is not read further."""
+
+
+ANSWERS = {
+    "bedrock-runtime:InvokeModel": invoke_model,
+    "bedrock-runtime:Converse": converse,
+    "bedrock-runtime:ConverseStream": converse_stream,
+}
 """What the simulated cloud answers instead of moto."""

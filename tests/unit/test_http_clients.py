@@ -1,4 +1,8 @@
-"""Outbound HTTP goes through core.webhooks.transport.client; AWS is reached through boto3 alone."""
+"""Outbound HTTP goes through core.webhooks.transport.client; AWS is reached through boto3 alone.
+
+One other module imports a client: `openai` sends to the base URL of the deployment's configuration and follows no
+redirects. No user chooses that address, so it needs no guard, and it may be a private one.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,12 @@ import pytest
 
 LAMBDAS = Path(__file__).parents[2] / "lambdas"
 CLIENT = LAMBDAS / "core" / "webhooks" / "transport" / "client.py"
+OPENAI = LAMBDAS / "core" / "llm" / "openai.py"
 CLIENTS = frozenset(
     {
         *("socket", "_socket", "http.client", "urllib.request", "ftplib", "smtplib", "xmlrpc.client"),
         *("urllib3", "requests", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "niquests", "pycurl"),
-        "websockets",
+        *("websockets", "openai"),
         *("botocore.vendored", "botocore.httpsession"),
     }
 )
@@ -41,15 +46,16 @@ def http_clients(source: str) -> set[str]:
 
 
 def test_no_other_module_opens_connections() -> None:
-    """No module under lambdas but the guarded client imports an HTTP client or sockets."""
-    modules = [path for path in LAMBDAS.rglob("*.py") if path != CLIENT]
+    """No module under lambdas but the two named above imports an HTTP client or sockets."""
+    modules = [path for path in LAMBDAS.rglob("*.py") if path not in (CLIENT, OPENAI)]
     found = {str(path.relative_to(LAMBDAS)): http_clients(path.read_text()) for path in modules}
     assert {path: names for path, names in found.items() if names} == {}
 
 
 def test_the_guarded_client_is_where_this_test_looks() -> None:
-    """The module that is let off is there, and is the one that imports them."""
+    """The modules that are let off are there, and are the ones that import them."""
     assert {"socket", "http.client.HTTPConnection"} <= http_clients(CLIENT.read_text())
+    assert http_clients(OPENAI.read_text()) == {"openai"}
 
 
 @pytest.mark.parametrize(

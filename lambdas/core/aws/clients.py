@@ -18,6 +18,10 @@ _CONFIG = Config(
 _HIGH_THROUGHPUT = Config(max_pool_connections=64, parameter_validation=False)
 # A slow WebSocket must not delay the others. Its messages are sent again later.
 _SHORT_TIMEOUTS = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=2, read_timeout=5)
+LONGEST_SILENCE_SECONDS = 60
+"""For how long a model may send nothing, also before its first byte."""
+# A call of a model that fails may have been billed, so only its job decides whether it is sent again.
+_ONE_REQUEST = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=LONGEST_SILENCE_SECONDS)
 
 
 def client(service: str) -> Any:
@@ -27,6 +31,11 @@ def client(service: str) -> Any:
 def high_throughput(service: str) -> Any:
     """A client for a thousand calls a second."""
     return boto3.client(service, config=_CONFIG.merge(_HIGH_THROUGHPUT))  # type: ignore[call-overload]
+
+
+def model(service: str) -> Any:
+    """A client for calls of models: one request for each call, whatever happens."""
+    return boto3.client(service, config=_CONFIG.merge(_ONE_REQUEST))  # type: ignore[call-overload]
 
 
 def management(live_url: str) -> Any:

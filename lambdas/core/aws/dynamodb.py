@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer
+from botocore.exceptions import ClientError
 
 Item = dict[str, Any]
 MAX_KEYS = 100
@@ -101,4 +102,17 @@ def batch_delete(client: Any, table: str, keys: Sequence[Mapping[str, str]]) -> 
 
 def new_image(record: Mapping[str, Any]) -> Item:
     """The item in a stream record as it is after the change, with plain Python values."""
-    return {key: _plain(value) for key, value in record["dynamodb"]["NewImage"].items()}
+    return _plain_item(record["dynamodb"]["NewImage"])
+
+
+def refusing_item(error: ClientError) -> Item:
+    """The item for which the condition of an UpdateItem request was false; empty if there was none.
+
+    The request had `ReturnValuesOnConditionCheckFailure="ALL_OLD"`. boto3 does not convert it.
+    """
+    answer: Mapping[str, Any] = {**error.response}
+    return _plain_item(answer.get("Item", {}))
+
+
+def _plain_item(typed: Mapping[str, Any]) -> Item:
+    return {key: _plain(value) for key, value in typed.items()}

@@ -7,7 +7,7 @@ from typing import Any
 from core.aws.blobs import Blobs
 from core.jobs.job import Job
 from core.jobs.kind import Attempt, Kind
-from core.jobs.machine import step
+from core.jobs.machine import require_lease, step
 from core.jobs.store import JobStore
 
 Context = Any
@@ -25,10 +25,20 @@ def attempt_of(kind: Kind, jobs: JobStore, blobs: Blobs, job: Job, *, lease: str
             )
         jobs.apply(job.job_id, step(verb=verb, lease=lease, **facts))
 
+    def require_open() -> None:
+        require_lease(jobs.get(job.job_id), lease)
+
     def report(done: int, total: int) -> None:
         jobs.progress.report(job, done=done, total=total)
 
-    return Attempt(job=job, blobs=blobs, seconds_left=lambda: seconds_left(context), step=log_step, report=report)
+    return Attempt(
+        job=job,
+        blobs=blobs,
+        seconds_left=lambda: seconds_left(context),
+        require_open=require_open,
+        step=log_step,
+        report=report,
+    )
 
 
 def seconds_left(context: Context) -> float:

@@ -39,7 +39,7 @@ RESERVED = frozenset(
 
 RESERVED_SUBJECTS = RESERVED | {
     *("attempts", "created_at", "expected_completion", "finished_at", "links", "progress", "result", "retry_of"),
-    *("started_at", "updated_at", "waiting_for", "waiting_since", "webhook", "webhook_secret"),
+    *("started_at", "updated_at", "usage", "waiting_for", "waiting_since", "webhook", "webhook_secret"),
 }
 """Names that a subject may not have: it is shown beside the fields of a job, too."""
 
@@ -79,20 +79,26 @@ class Wait:
 class Attempt:
     """One attempt at a job, by a worker or by a Task of a state machine.
 
-    `seconds_left()`: until Lambda ends the function. `step(verb, **fields)` logs an event of the kind; calling it
-    again logs nothing. `report(done, total)` reports progress.
+    `seconds_left()`: until Lambda ends the function. `require_open()` raises JobClosed if the job was canceled or
+    another attempt holds it: call it before what costs money. `step(verb, **fields)` logs an event of the kind;
+    calling it again logs nothing. `report(done, total)` reports progress.
     """
 
     job: Job
     blobs: Blobs
     seconds_left: Callable[[], float]
+    require_open: Callable[[], None]
     step: Callable[..., None]
     report: Callable[[int, int], None]
 
 
 Result = Mapping[str, Any]
 Work = Callable[[Attempt], Result]
-"""Does the job and returns the result. A JobFailure fails the job; after any other exception it is retried."""
+"""Does the job and returns the result.
+
+A JobFailure fails the job; after Postponed it is tried again, and the attempt is not counted; after any other
+exception it is tried again, at most `max_attempts` times.
+"""
 
 
 def _store_input(request: Any, inputs: Inputs) -> Mapping[str, Any]:
@@ -132,7 +138,8 @@ class Kind:
 
     - `prepare(request, inputs)`: returns what is stored as the job's input. It stores texts and pins uploads.
     - `execution_input(job)`: the input of the state machine, in addition to the job's id and owner.
-    - `on_batch(job, message, seconds_left)`: handles a message that the state machine sent with a task token.
+    - `on_batch(job, message, seconds_left)`: handles a message that the state machine sent with a task token. A
+      message whose hook raises Postponed is sent again.
     - `admit(job, services)`: returns a Wait if a worker may not start the job yet.
     - `work(attempt)`: what a worker does.
     - `on_complete(job, result, services)`: the result, and what is written with it.

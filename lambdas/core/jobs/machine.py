@@ -54,7 +54,7 @@ def begin(kind: Kind, *, stage: str, lease: str) -> Change:
 
     def change(job: Job, now: str) -> Transition | None:
         if job.is_final or job.lease is not None:
-            _require_lease(job, lease)
+            require_lease(job, lease)
         if kind.all_stages.index(stage) < kind.all_stages.index(job.stage):
             return None
         if stage == job.stage:
@@ -75,11 +75,22 @@ def wait_for_place(job: Job, now: str) -> Transition | None:
     return Transition(replace(job, waiting_for=PLACE, waiting_since=now))
 
 
+def note_wait(waiting_for: str | None) -> Change:
+    """Write what a running job waits for, or that it goes on (None). No event is logged."""
+
+    def change(job: Job, now: str) -> Transition | None:
+        if job.status != "running" or job.waiting_for == waiting_for:
+            return None
+        return Transition(replace(job, waiting_for=waiting_for, waiting_since=now if waiting_for else None))
+
+    return change
+
+
 def step(*, verb: str, lease: str, next_stage: str | None = None, **facts: Any) -> Change:
     """Log a step once, and move to `next_stage`, if given."""
 
     def change(job: Job, now: str) -> Transition | None:
-        _require_lease(job, lease)
+        require_lease(job, lease)
         if verb in job.steps:
             return None
         moved = replace(job, steps=(*job.steps, verb))
@@ -126,8 +137,23 @@ def release_lease(kind: Kind, *, lease: str, error: Mapping[str, str], not_befor
     """
 
     def change(job: Job, now: str) -> Transition | None:
-        _require_lease(job, lease)
+        require_lease(job, lease)
         return _retry_or_fail(kind, job, now, error=error, last_error=error, not_before=not_before)
+
+    return change
+
+
+def postpone(*, lease: str, waiting_for: str, not_before: str, error: Mapping[str, str]) -> Change:
+    """The invocation that holds the job cannot go on yet: queue the job again, and do not count the attempt.
+
+    `error`: `{code, message}`, why.
+    """
+
+    def change(job: Job, now: str) -> Transition | None:
+        require_lease(job, lease)
+        queued = _queued_again(job, until=min(not_before, job.deadline))
+        queued = replace(queued, attempts=job.attempts - 1, waiting_for=waiting_for, waiting_since=now)
+        return _retried(queued, {**error, "stage": job.stage})
 
     return change
 
@@ -176,11 +202,19 @@ def _retry_or_fail(
 ) -> Transition:
     if job.attempts >= kind.max_attempts:
         return _failed(job, now, {**last_error, "stage": job.stage})
-    until = min(not_before, job.deadline)
-    waits: dict[str, Any] = {"waiting_for": BACKOFF, "waiting_since": now} if until > now else _NOT_WAITING
-    queued = replace(job, status=QUEUED, stage=QUEUED, lease=None, lease_until=None, **waits)
-    queued = replace(queued, not_before=until)
-    facts = {"attempts": job.attempts, "error": {**error, "stage": job.stage}, "not_before": until}
+    queued = _queued_again(job, until=min(not_before, job.deadline))
+    if queued.not_before and queued.not_before > now:
+        queued = replace(queued, waiting_for=BACKOFF, waiting_since=now)
+    return _retried(queued, {**error, "stage": job.stage})
+
+
+def _queued_again(job: Job, *, until: str) -> Job:
+    queued = replace(job, status=QUEUED, stage=QUEUED, lease=None, lease_until=None, **_NOT_WAITING)
+    return replace(queued, not_before=until)
+
+
+def _retried(queued: Job, error: Mapping[str, str]) -> Transition:
+    facts = {"attempts": queued.attempts, "error": error, "not_before": queued.not_before}
     return Transition(queued, "retried", facts)
 
 
@@ -196,7 +230,7 @@ def complete(kind: Kind, *, lease: str, result: Mapping[str, Any], result_key: s
     def change(job: Job, now: str) -> Transition | None:
         if job.status == "completed":
             return None
-        _require_lease(job, lease)
+        require_lease(job, lease)
         if result_key is None:
             return Transition(_end(job, "completed", now, result=result), kind.completed_verb, result)
         return Transition(
@@ -216,7 +250,7 @@ def fail(*, code: str, message: str, stage: str | None = None, lease: str | None
         if job.is_final:
             return None
         if lease is not None:
-            _require_lease(job, lease)
+            require_lease(job, lease)
         return _failed(job, now, {"code": code, "message": message, "stage": stage or job.stage})
 
     return change
@@ -246,7 +280,8 @@ def report_progress(done: int, total: int) -> Change:
     return change
 
 
-def _require_lease(job: Job, lease: str) -> None:
+def require_lease(job: Job, lease: str) -> None:
+    """Raises JobClosed if the job has ended, or another invocation or execution holds it."""
     if job.is_final:
         raise JobClosed(f"the job is {job.status}")
     if job.lease != lease:

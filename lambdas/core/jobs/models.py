@@ -102,6 +102,17 @@ class JobSummary(BaseModel):
     links: dict[str, str]
 
 
+class ModelUsage(BaseModel):
+    """What all calls of models for a job have used, those of failed and canceled attempts included."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None = Field(description="Null if the price of a model is not known.")
+    cost_estimated: bool = Field(description="True if a provider did not count tokens: the cost is then a limit.")
+    partial_text: OmittedIfNone = Field(None, description="What came of an answer that was interrupted.")
+
+
 class JobView(JobStatus):
     """A job. It also has the kind's subject, such as `document_id`."""
 
@@ -120,6 +131,7 @@ class JobView(JobStatus):
         exclude_if=lambda value: not value,
         description="True if the result is too large for this response: download it from `links.result`.",
     )
+    usage: ModelUsage | None = Field(None, description="Null if the job has called no model.")
     webhook: dict[str, Any] | None
     links: dict[str, str]
 

@@ -55,6 +55,10 @@ class BatchMessage:
     fields: Mapping[str, Any]
 
     @property
+    def body(self) -> str:
+        return json.dumps(dict(self.fields))
+
+    @property
     def job_id(self) -> str:
         return str(self.fields["job_id"])
 

@@ -55,11 +55,12 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A job, its progress as (done, total) batches or events, and the state of its last webhook."""
+    """A job, its progress as (done, total) batches or events, the state of its last webhook, and its usage."""
 
     job: Job
     progress: tuple[int, int] | None
     webhook: Mapping[str, Any] | None
+    usage: Mapping[str, Any] | None = None
 
 
 def valid_job_id(text: str) -> str:
@@ -112,7 +113,8 @@ class JobStore:
         job = _visible(by_sk.get(jobs_table.META), owner)
         progress = by_sk.get(jobs_table.progress_key(job_id)["sk"])
         webhook = by_sk.get(jobs_table.webhook_key(job_id)["sk"])
-        return Snapshot(job, counts(progress) if progress else None, webhook)
+        usage = by_sk.get(jobs_table.usage_key(job_id)["sk"])
+        return Snapshot(job, counts(progress) if progress else None, webhook, usage)
 
     def job_of_key(self, owner: str, idempotency: Idempotency | None) -> Job | None:
         """The job that was submitted with this key before, if any.

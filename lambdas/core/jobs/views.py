@@ -14,6 +14,7 @@ from core import events
 from core.jobs import Job, Snapshot
 from core.jobs.links import make_token
 from core.jobs.polling_interval import History, expected_duration, next_poll
+from core.jobs.usage import usage_view
 
 RESULT_LINK_SECONDS = 300
 """No revocation ends this link, so it lives as long as a revoked key may. The next reading has a new one."""
@@ -80,6 +81,7 @@ def job_view(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str
         "retry_of": job.retry_of,
         "result": dict(job.result) if job.result is not None else None,
         "result_truncated": job.result_key is not None,
+        "usage": usage_view(snapshot.usage),
         "webhook": _webhook(job, snapshot.webhook),
         "links": links.of(job),
     }

@@ -15,19 +15,28 @@ from botocore.exceptions import BotoCoreError, ClientError
 from core import events, ids
 from core.aws import errors as aws_errors
 from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
-from core.errors import INTERNAL_ERROR, JobClosed, JobFailure, NotDue, NotFound, RecadoError, Retryable
+from core.errors import (
+    INTERNAL_ERROR,
+    JobClosed,
+    JobFailure,
+    NotDue,
+    NotFound,
+    Postponed,
+    RecadoError,
+    Retryable,
+)
 from core.jobs.attempt import Context, attempt_of, seconds_left
 from core.jobs.finish import clean_up_if_failed, complete_job
 from core.jobs.job import Job
 from core.jobs.kind import Kind, Services, Work
-from core.jobs.machine import claim, defer, expire_lease, fail, release_lease
+from core.jobs.machine import claim, defer, expire_lease, fail, postpone, release_lease
 from core.jobs.queue_messages import JobMessage
 from core.jobs.store import JobStore
 from core.log import logger
 
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 10.0, 300.0
 MAX_HOPS = 10_000
-"""The job's deadline ends a wait long before this does. This ends a message that is sent in a loop by mistake."""
+"""How often a message is sent again after failures of AWS. Waits do not count: the job's deadline ends them."""
 
 UNKNOWN_KIND = "The service no longer runs jobs of this kind."
 
@@ -58,13 +67,15 @@ class Worker:
             self._attempt(kind, kind.work, job, context)
         except NotDue as error:
             self._send_again(message, job, until=error.until)
+        except JobFailure as error:
+            self.jobs.apply(job.job_id, fail(code=error.code, message=str(error)))
         except JobClosed as error:
             logger.info("job has ended or is held by another worker", job_id=job.job_id, reason=str(error))
         except (BotoCoreError, ClientError, Retryable) as error:
             if not isinstance(error, Retryable) and not aws_errors.is_transient(error):
                 raise
             logger.warning("AWS service unavailable", job_id=job.job_id, reason=aws_errors.reason(error))
-            self._send_again(message, job, until=events.timestamp(self.clock() + backoff(1)))
+            self._send_after_failure(message, job)
 
     def _attempt(self, kind: Kind, work: Work, job: Job, context: Context) -> None:
         lease = ids.new("lease")
@@ -96,9 +107,19 @@ class Worker:
             raise
         except JobFailure as error:
             self.jobs.apply(job.job_id, fail(code=error.code, message=str(error), lease=lease))
+        except Postponed as error:
+            self._postpone(job, lease, error)
         except Exception as error:
             logger.exception("attempt failed", job_id=job.job_id, attempts=job.attempts)
             self._release(kind, job, lease, error)
+
+    def _postpone(self, job: Job, lease: str, error: Postponed) -> None:
+        """Always raises NotDue."""
+        until = events.timestamp(self.clock() + error.seconds)
+        reason = _public_error(error.cause or error)
+        change = postpone(lease=lease, waiting_for=error.reason, not_before=until, error=reason)
+        job = self.jobs.apply(job.job_id, change)
+        raise NotDue(job.not_before or until) from error
 
     def _release(self, kind: Kind, job: Job, lease: str, error: Exception) -> None:
         """Raises NotDue if there will be another attempt."""
@@ -108,22 +129,26 @@ class Worker:
         if not job.is_final:
             raise NotDue(job.not_before or until) from error
 
-    def _send_again(self, message: JobMessage, job: Job, *, until: str) -> None:
-        """Send a new message: one that is received five times goes to the dead-letter queue."""
+    def _send_after_failure(self, message: JobMessage, job: Job) -> None:
         if message.hops >= MAX_HOPS:
             self.jobs.apply(job.job_id, fail(code="internal", message=INTERNAL_ERROR))
             return
+        again = JobMessage(job.job_id, message.hops + 1)
+        self._send_again(again, job, until=events.timestamp(self.clock() + backoff(1)))
+
+    def _send_again(self, message: JobMessage, job: Job, *, until: str) -> None:
+        """Send a new message: one that is received five times goes to the dead-letter queue."""
         self.sqs.send_message(
             QueueUrl=self.queue_url,
-            MessageBody=JobMessage(job.job_id, message.hops + 1).body,
+            MessageBody=message.body,
             MessageGroupId=job.owner,
-            DelaySeconds=self._delay(until),
+            DelaySeconds=queue_delay(datetime.fromisoformat(until).timestamp() - self.clock()),
         )
 
-    def _delay(self, until: str) -> int:
-        """Whole seconds, 1 to 900: a message that arrives too early is sent again."""
-        seconds = datetime.fromisoformat(until).timestamp() - self.clock()
-        return max(1, min(MAX_QUEUE_DELAY_SECONDS, math.ceil(seconds)))
+
+def queue_delay(seconds: float) -> int:
+    """Whole seconds, 1 to 900: a message that arrives too early is sent again."""
+    return max(1, min(MAX_QUEUE_DELAY_SECONDS, math.ceil(seconds)))
 
 
 def _public_error(error: Exception) -> dict[str, str]:

@@ -45,6 +45,14 @@ class Model:
         """The provider's id."""
         return self.name.partition("/")[2]
 
+    @property
+    def is_limited(self) -> bool:
+        return self.requests is not None or self.tokens is not None
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a request of so many tokens can ever run. They are those of the input, and `max_tokens`."""
+        return self.tokens is None or tokens <= self.tokens.limit
+
 
 def read_models(text: str) -> Mapping[str, Model]:
     """Models by name, from the JSON `{"<provider>/<id>": {"requests"?: "100/m", "tokens"?: "200000/m"}}`.

@@ -13,12 +13,13 @@ from typing import Any
 from core.aws import task_tokens
 from core.aws.batch import BatchResponse, Record, process, receives
 from core.dependencies import dependencies
-from core.errors import JobDeleted, JobFailure, NotFound, RecadoError
+from core.errors import JobDeleted, JobFailure, NotFound, Postponed, RecadoError
 from core.jobs import Job
 from core.jobs.attempt import seconds_left
 from core.jobs.finish import clean_up_if_failed
+from core.jobs.machine import note_wait
 from core.jobs.queue_messages import BatchMessage, read_embedding_message
-from core.jobs.worker import Worker
+from core.jobs.worker import Worker, queue_delay
 from core.log import logger
 from kinds.registry import KINDS
 
@@ -56,6 +57,8 @@ def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> N
     try:
         _work_on_batch(job, message, left)
         _clean_up_if_failed(job)
+    except Postponed as error:
+        _send_again(job, message, error)
     except JobFailure as error:
         fail_task(message.token, error)
     except JobDeleted as error:
@@ -69,7 +72,21 @@ def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> N
         _retry_later(record)
         raise
     else:
+        if job.waiting_for:
+            dependencies.jobs.apply(job.job_id, note_wait(None))
         task_tokens.send_success(dependencies.states, message.token)
+
+
+def _send_again(job: Job, message: BatchMessage, error: Postponed) -> None:
+    """Send a new message: one that is received five times goes to the dead-letter queue. The task waits on."""
+    if job.waiting_for != error.reason:
+        dependencies.jobs.apply(job.job_id, note_wait(error.reason))
+    dependencies.sqs.send_message(
+        QueueUrl=dependencies.settings.embedding_queue_url,
+        MessageBody=message.body,
+        MessageGroupId=job.owner,
+        DelaySeconds=queue_delay(error.seconds),
+    )
 
 
 def _clean_up_if_failed(job: Job) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.llm.provider import Usage
-from core.llm.tokens import tokens_of_request
+from core.llm.tokens import estimate_input
 from kinds.summary import prompts
 from kinds.summary.prompts import Form, Prompt
 
@@ -73,4 +73,4 @@ def _merges(summaries: int, per_merge: int) -> int:
 
 def _usage(prompt: Prompt, tokens: int) -> Usage:
     request = prompt.request("", model="", code=_CODE)
-    return Usage(tokens_of_request(request) + tokens, prompt.max_tokens)
+    return Usage(estimate_input(request) + tokens, prompt.max_tokens)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from core.errors import DocumentTooLarge
-from core.llm.tokens import tokens_of
+from core.llm.tokens import estimate_text
 from kinds.document.reading import breaks
 
 # Each part takes 8 events of an execution's history, which has at most 25,000:
@@ -24,14 +24,14 @@ def parts_of(text: str, usual: int) -> tuple[int, list[str]]:
 
     Raises DocumentTooLarge if the parts would be larger than MAX_PART_TOKENS.
     """
-    size = max(usual, -(-tokens_of(text) // MAX_PARTS))
+    size = max(usual, -(-estimate_text(text) // MAX_PARTS))
     while size <= MAX_PART_TOKENS:
         parts = [part for part in cut(text, size) if part.strip()]
         if len(parts) <= MAX_PARTS:
             return size, parts
         size = int(size * GROWTH) + 1
     raise DocumentTooLarge(
-        f"The text has about {tokens_of(text)} tokens. A summary reads at most {MAX_PARTS} parts of "
+        f"The text has about {estimate_text(text)} tokens. A summary reads at most {MAX_PARTS} parts of "
         f"{MAX_PART_TOKENS} tokens. Split the document."
     )
 
@@ -52,12 +52,12 @@ def cut(text: str, size: int) -> Iterator[str]:
 def _reach(text: str, start: int, size: int) -> int:
     """The largest end of a piece of at most `size` tokens; at least one character."""
     low, step = start + 1, max(1, size)
-    while low + step < len(text) and tokens_of(text[start : low + step]) <= size:
+    while low + step < len(text) and estimate_text(text[start : low + step]) <= size:
         low, step = low + step, 2 * step
     high = min(low + step, len(text))
     while low < high:
         middle = (low + high + 1) // 2
-        if tokens_of(text[start:middle]) <= size:
+        if estimate_text(text[start:middle]) <= size:
             low = middle
         else:
             high = middle - 1
@@ -78,7 +78,7 @@ def groups_of(texts: Sequence[str], size: int) -> list[list[str]]:
     """The texts in order, in groups that `joined` makes texts of at most `size` tokens of."""
     groups: list[list[str]] = []
     for text in texts:
-        if groups and tokens_of(joined([*groups[-1], text])) <= size:
+        if groups and estimate_text(joined([*groups[-1], text])) <= size:
             groups[-1].append(text)
         else:
             groups.append([text])
@@ -91,7 +91,7 @@ def joined(texts: Sequence[str]) -> str:
 
 def to_tokens(text: str, limit: int) -> str:
     """The text, or its whole sentences and lines within `limit` tokens."""
-    return text if tokens_of(text) <= limit else whole_sentences(text[: _reach(text, 0, limit)])
+    return text if estimate_text(text) <= limit else whole_sentences(text[: _reach(text, 0, limit)])
 
 
 def to_words(text: str, limit: int) -> str:

@@ -12,7 +12,7 @@ from core.jobs import Inputs
 from core.llm.catalog import Model
 from core.llm.estimate import check_cost, choose_model
 from core.llm.provider import Usage
-from core.llm.tokens import tokens_of
+from core.llm.tokens import estimate_text
 from kinds.document.dependencies import document_dependencies
 from kinds.document.reading.sniff import HTML, sniff
 from kinds.document.reading.text import clean
@@ -49,7 +49,7 @@ def _check_text(request: SummaryInput, model: Model, text: str) -> None:
     try:
         if request.max_cost_usd is not None and sniff(text.encode()) != HTML:
             size, parts = parts_of(clean(text), summary_dependencies.settings.summary_part_tokens)
-            _check(request, model, [tokens_of(part) for part in parts], size)
+            _check(request, model, [estimate_text(part) for part in parts], size)
     except InvalidDocument:
         return
 
@@ -60,7 +60,7 @@ def _check_document(request: SummaryInput, model: Model, owner: str, document_id
     if document is None:
         message = "You have no indexed document of this name. GET /documents lists yours."
         raise InvalidRequest(message, field="input.document_id")
-    size, tokens = summary_dependencies.settings.summary_part_tokens, tokens_of("x" * document.characters)
+    size, tokens = summary_dependencies.settings.summary_part_tokens, estimate_text("x" * document.characters)
     parts = min(MAX_PARTS, max(1, math.ceil(tokens / size)))
     _check(request, model, [tokens // parts] * parts, max(size, tokens // parts))
 

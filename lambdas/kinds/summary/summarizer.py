@@ -13,7 +13,7 @@ from core.aws.blobs import Blobs
 from core.errors import ModelRejected, Postponed
 from core.jobs import Job
 from core.llm.catalog import Model
-from core.llm.tokens import tokens_of_request
+from core.llm.tokens import estimate_input
 from kinds.summary import prompts
 from kinds.summary.estimate import Sizes
 from kinds.summary.files import Plan, read_part
@@ -101,7 +101,7 @@ class Summarizer:
             raise Postponed("summary_reduce", 1)
         self._has_called = True
         request = prompt.request(text, model=self._model.id, code=prompts.code_of(self._job.job_id, name))
-        wait = self._caller.admit(self._job, self._model, tokens=tokens_of_request(request) + request.max_tokens)
+        wait = self._caller.admit(self._job, self._model, tokens=estimate_input(request) + request.max_tokens)
         if wait is not None:
             raise Postponed(wait.reason, wait.seconds)
         return self._caller.call(

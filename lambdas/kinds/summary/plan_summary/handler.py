@@ -20,7 +20,7 @@ from core.jobs import Job, begin, step
 from core.llm.catalog import Model
 from core.llm.estimate import check_cost
 from core.llm.prices import cost
-from core.llm.tokens import tokens_of
+from core.llm.tokens import estimate_text
 from kinds.document.dependencies import document_dependencies
 from kinds.document.index.whole_text import live_text
 from kinds.document.reading.parse import parse
@@ -42,7 +42,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     if not parts:
         raise EmptyDocument("The document contains only white space.")
     form = Form(job.input["style"], job.input["max_words"])
-    expected = estimate([tokens_of(part) for part in parts], form, Sizes(size))
+    expected = estimate([estimate_text(part) for part in parts], form, Sizes(size))
     facts: dict[str, Any] = {
         "parts": len(parts),
         "input_tokens": expected.usage.input_tokens,
@@ -76,10 +76,10 @@ def _text(job: Job) -> str:
 def _refusal(job: Job, model: Model, expected: Estimate) -> JobFailure | None:
     """Why the model must not be called for this job, if so."""
     tokens = expected.largest.input_tokens + expected.largest.output_tokens
-    if model.tokens is not None and tokens > model.tokens.limit:
+    if not model.fits(tokens):
         return ContextOverflow(
-            f"A call would have up to {tokens} tokens, but {model.name} is limited to {model.tokens.limit} at a "
-            "time. Choose another model, or split the document."
+            f"A call would have up to {tokens} tokens, which is above the limit of {model.name}. "
+            "Choose another model, or split the document."
         )
     try:
         check_cost(model, expected.usage, max_cost_usd=job.input.get("max_cost_usd"))

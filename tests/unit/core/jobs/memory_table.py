@@ -15,8 +15,10 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+from boto3.dynamodb.types import TypeSerializer
 from botocore.exceptions import ClientError
 
+typed = TypeSerializer().serialize
 Item = dict[str, Any]
 Place = tuple[str, str]
 
@@ -105,7 +107,10 @@ class MemoryTable:
 
     def _check(self, key: Item, request: Mapping[str, Any]) -> None:
         if not self._holds(key, request):
-            raise ConditionalCheckFailed({"Error": {"Code": "ConditionalCheckFailedException"}}, "Write")
+            answer: Any = {"Error": {"Code": "ConditionalCheckFailedException"}}
+            if request.get("ReturnValuesOnConditionCheckFailure") and place(key) in self.items:
+                answer["Item"] = {name: typed(value) for name, value in self.items[place(key)].items()}
+            raise ConditionalCheckFailed(answer, "Write")
 
     def _holds(self, key: Item, request: Mapping[str, Any]) -> bool:
         condition = request.get("ConditionExpression")

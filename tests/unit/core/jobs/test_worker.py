@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core import events
 from core.aws.batch import MAX_QUEUE_DELAY_SECONDS
-from core.errors import Contended, JobClosed, JobFailure, NotDue, Throttled
+from core.errors import Contended, JobClosed, JobFailure, ModelThrottled, NotDue, Postponed, Throttled
 from core.jobs import (
     Attempt,
     Job,
@@ -31,7 +31,7 @@ from core.jobs import (
     fail,
     release_lease,
 )
-from core.jobs.machine import Change
+from core.jobs.machine import Change, note_wait, postpone
 from core.jobs.queue_messages import JobMessage, read_embedding_message
 from core.jobs.worker import MAX_HOPS, Worker, backoff
 from tests.unit.core.jobs.fault_injection import FAULTS, Crash, Fault, FaultyClient
@@ -118,6 +118,26 @@ def test_release_lease() -> None:
     assert (queued.status, queued.stage, queued.attempts) == ("queued", "queued", 2)
     assert (queued.lease, queued.lease_until) == (None, None)
     assert waiting(queued) == (at(20), "backoff", at(0))
+
+
+def test_postpone() -> None:
+    """A postponed attempt is not counted; the event has the reason, and the job says what it waits for."""
+    error = {"code": "model_throttled", "message": "Too many tokens."}
+    change = postpone(lease="a", waiting_for="provider_throttled", not_before=at(20), error=error)
+    queued, verb, fields = decided(change, running(attempts=2))
+    assert verb == "retried"
+    assert fields == {"attempts": 1, "error": {**error, "stage": "say"}, "not_before": at(20)}
+    assert (queued.status, queued.stage, queued.attempts, queued.lease) == ("queued", "queued", 1, None)
+    assert waiting(queued) == (at(20), "provider_throttled", at(0))
+
+
+def test_wait_of_running_job() -> None:
+    """A running job says what its batches wait for, until they go on."""
+    noted, verb, _ = decided(note_wait("rate_limit"), running())
+    assert (verb, waiting(noted)) == (None, (None, "rate_limit", at(0)))
+    assert note_wait("rate_limit")(noted, at(5)) is None
+    assert waiting(decided(note_wait(None), noted)[0]) == NOT_WAITING
+    assert note_wait("rate_limit")(echo(), at(0)) is None
 
 
 def test_wait_ends_with_deadline() -> None:
@@ -258,11 +278,11 @@ class Bench:
         self.direct = self._store(self.table)
         self.queue = Queue(self.clock)
         self.work: Callable[[Attempt], dict[str, Any]] = lambda attempt: {"said": "hello"}
-        self.wait: Wait | None = None
+        self.wait: Wait | Exception | None = None
         self.cleaned = 0
         self.kind = echo_kind(
             work=lambda attempt: self.work(attempt),
-            admit=lambda job, services: self.wait,
+            admit=lambda job, services: self._admit(),
             on_ended=self._clean,
         )
         services = Services(MemoryBlobs(), self.table, TABLE)
@@ -273,6 +293,11 @@ class Bench:
 
     def _store(self, client: Any) -> JobStore:
         return JobStore(client, TABLE, clock=self.clock, sleep=lambda seconds: None)
+
+    def _admit(self) -> Wait | None:
+        if isinstance(self.wait, Exception):
+            raise self.wait
+        return self.wait
 
     def _clean(self, job: Job, services: Services) -> None:
         self.cleaned += 1
@@ -329,7 +354,7 @@ def test_retry(bench: Bench) -> None:
     bench.work = raising(Throttled("The model is busy."))
     assert bench.deliver()
     (message,) = bench.queue.messages
-    assert message.body == {"job_id": bench.job_id, "hops": 1}
+    assert message.body == {"job_id": bench.job_id, "hops": 0}
     assert 1 <= bench.queue.delays[0] <= 20
     assert (bench.job.status, bench.job.waiting_for) == ("queued", "backoff")
     bench.drain()
@@ -373,6 +398,34 @@ def test_duplicate_message(bench: Bench) -> None:
     assert bench.queue.messages == []
 
 
+def test_postponed(bench: Bench) -> None:
+    """A postponed attempt is made again after its wait, as the same attempt, however often."""
+    bench.work = raising(THROTTLED)
+    for _ in range(5):
+        bench.deliver()
+        bench.clock.now += 20
+    assert bench.queue.delays == [20] * 5
+    assert bench.job.waiting_for == "provider_throttled"
+    bench.work = lambda attempt: {"said": f"attempt {attempt.job.attempts}"}
+    bench.deliver()
+    assert bench.log() == ["requested", *["started", "retried"] * 5, "started", "said"]
+    assert bench.job.result == {"said": "attempt 1"}
+
+
+def test_require_open(bench: Bench) -> None:
+    """Work learns between its steps that the job was canceled."""
+
+    def work(attempt: Attempt) -> dict[str, Any]:
+        attempt.require_open()
+        bench.direct.apply(bench.job_id, cancel)
+        attempt.require_open()
+        raise AssertionError("not reached")
+
+    bench.work = work
+    bench.deliver()
+    assert bench.log() == ["requested", "started", "canceled"]
+
+
 def test_lost_worker(bench: Bench) -> None:
     """The next worker takes over the job of a killed one, with one more attempt."""
     bench.work = raising(Crash())
@@ -400,7 +453,7 @@ def test_early_message(bench: Bench) -> None:
     bench.deliver()
     bench.queue.messages[0].visible_at = bench.clock.now
     bench.deliver()
-    assert bench.queue.messages[0].body["hops"] == 2
+    assert len(bench.queue.delays) == 2
     assert bench.log() == ["requested", "started", "retried"]
 
 
@@ -499,9 +552,13 @@ def test_expired_job(bench: Bench) -> None:
 
 
 def test_max_hops(bench: Bench) -> None:
-    """A message that was sent again too often fails its job."""
-    bench.wait = Wait("rate_limit", 1)
+    """A message that was sent again too often after failures of AWS fails its job; waits do not count."""
     bench.queue.messages[0].body["hops"] = MAX_HOPS
+    bench.wait = Wait("rate_limit", 1)
+    bench.deliver()
+    assert bench.job.status == "queued"
+    bench.clock.now += 1
+    bench.wait = Throttled("the service is busy")
     bench.deliver()
     assert (bench.job.status, bench.queue.messages) == ("failed", [])
 
@@ -518,7 +575,8 @@ def test_job_of_an_execution() -> None:
 # ── any order, duplicates and kills ──────────────────────────────────────────────────────────────────────────
 
 
-ERRORS = [None, Throttled("busy"), Throttled("busy"), ValueError("bug"), Crash(), Crash(), JobFailure("no")]
+THROTTLED = Postponed("provider_throttled", 20, cause=ModelThrottled("Too many tokens."))
+ERRORS = [None, Throttled("busy"), THROTTLED, THROTTLED, ValueError("bug"), Crash(), Crash(), JobFailure("no")]
 
 
 def crash_before(send: Callable[[], None]) -> None:
@@ -609,7 +667,7 @@ class Deliveries(RuleBasedStateMachine):
         for event in log[1:]:
             verb, before, status = event.name.removeprefix("echo."), status, event.status or ""
             assert event.payload["status"] == status
-            attempts += verb == "started"
+            attempts = event.payload["attempts"] if verb == "retried" else attempts + (verb == "started")
             assert verb != "started" or event.timestamp >= not_before
             not_before = event.payload.get("not_before", not_before)
             moves = {"started": ("queued", "running"), "retried": ("running", "queued")}

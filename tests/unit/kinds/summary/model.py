@@ -13,7 +13,7 @@ from core.llm import answers
 from core.llm.answers import ModelAnswer
 from core.llm.catalog import Model
 from core.llm.provider import ModelRequest, StopReason, Usage
-from core.llm.tokens import tokens_of_request
+from core.llm.tokens import estimate_input
 from kinds.summary.files import Plan, write_parts
 from kinds.summary.summarizer import Summarizer
 from tests.unit.examples import job
@@ -69,7 +69,7 @@ class FakeCaller:
         seconds_left: Callable[[], float],
         on_text: Callable[[str], None] | None = None,
     ) -> ModelAnswer:
-        self.order.append(f"call {tokens_of_request(request) + request.max_tokens}")
+        self.order.append(f"call {estimate_input(request) + request.max_tokens}")
         require_open()
         error = self.errors.pop(0) if self.errors else None
         if error:
@@ -78,7 +78,7 @@ class FakeCaller:
         self.requests[name] = request
         answer = ModelAnswer(
             text=self.write(request),
-            usage=Usage(tokens_of_request(request), request.max_tokens),
+            usage=Usage(estimate_input(request), request.max_tokens),
             cost_usd=self.cost_usd,
             cost_estimated=False,
             model=model.name,

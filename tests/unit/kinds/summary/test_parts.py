@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core.errors import DocumentTooLarge
-from core.llm.tokens import tokens_of
+from core.llm.tokens import estimate_text
 from kinds.summary import parts
 from kinds.summary.parts import MAX_PARTS, cut, groups_of, joined, parts_of, to_tokens, to_words, whole_sentences
 
@@ -22,7 +22,7 @@ def test_cut(text: str, size: int) -> None:
     """Pieces are not empty, have at most `size` tokens, and joined give the text."""
     pieces = list(cut(text, size))
     assert "".join(pieces) == text
-    assert all(piece and tokens_of(piece) <= size for piece in pieces)
+    assert all(piece and estimate_text(piece) <= size for piece in pieces)
 
 
 @given(texts, st.integers(MIN_TOKENS, 60))
@@ -31,14 +31,14 @@ def test_parts(text: str, usual: int) -> None:
     size, found = parts_of(text * 20, usual)
     assert size >= usual
     assert len(found) <= MAX_PARTS
-    assert all(part.strip() and tokens_of(part) <= size for part in found)
+    assert all(part.strip() and estimate_text(part) <= size for part in found)
     assert "".join("".join(found).split()) == "".join((text * 20).split())
 
 
 def test_border() -> None:
     """A part ends after a paragraph, else after a line, a sentence or a word."""
     sentence = "These are five words here. "
-    size = tokens_of(sentence * 8)
+    size = estimate_text(sentence * 8)
     for border in ("\n\n", "\n"):
         text = sentence * 6 + border + sentence * 40
         assert next(cut(text, size)) == sentence * 6 + border
@@ -56,10 +56,10 @@ def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.lists(texts.filter(bool), max_size=30), st.integers(200, 600))
 def test_groups(found: list[str], size: int) -> None:
     """Groups keep the order and all texts, and fit into `size` if each text does."""
-    assume(all(tokens_of(text) <= size for text in found))
+    assume(all(estimate_text(text) <= size for text in found))
     groups = groups_of(found, size)
     assert [text for group in groups for text in group] == found
-    assert all(tokens_of(joined(group)) <= size for group in groups)
+    assert all(estimate_text(joined(group)) <= size for group in groups)
 
 
 @given(texts, st.integers(1, 60))
@@ -76,7 +76,7 @@ def test_limit_of_tokens(text: str, limit: int) -> None:
     """A shortened text is the beginning of the text, with at most so many tokens."""
     short = to_tokens(text, limit)
     assert text.startswith(short)
-    assert tokens_of(short) <= limit
+    assert estimate_text(short) <= limit
 
 
 @pytest.mark.parametrize(

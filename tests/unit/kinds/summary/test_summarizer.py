@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.errors import ModelRejected, ModelUnavailable, Postponed
 from core.jobs import Wait
 from core.llm.provider import ModelRequest
-from core.llm.tokens import tokens_of
+from core.llm.tokens import estimate_text
 from kinds.summary.estimate import Sizes, estimate
 from kinds.summary.files import totals
 from kinds.summary.parts import cut, parts_of
@@ -76,7 +76,7 @@ def test_levels() -> None:
     many.reduce()
     levels = {name.rpartition("-")[0] for name in caller.paid}
     assert levels == {"part", "reduce-1", "reduce-2", "reduce-3"}
-    assert all(tokens_of(text_of(request)) <= 600 for request in caller.requests.values())
+    assert all(estimate_text(text_of(request)) <= 600 for request in caller.requests.values())
     assert list(caller.paid)[-1] == "reduce-3-0"
 
 
@@ -89,7 +89,7 @@ def test_estimate_is_an_upper_bound(number: int, part_tokens: int, style: Any, b
     subject = summary_job(style=style)
     many = summarizer(parts, caller, part_tokens=part_tokens, of=subject)
     many.reduce()
-    most = estimate([tokens_of(part) for part in parts], Form(style, 100), Sizes(part_tokens))
+    most = estimate([estimate_text(part) for part in parts], Form(style, 100), Sizes(part_tokens))
     spent = totals(caller.blobs, subject.job_id)
     assert spent["calls"] <= most.calls
     assert spent["usage"]["input_tokens"] <= most.usage.input_tokens

@@ -119,7 +119,7 @@ def test_cost_within_limit(submit: Submit) -> None:
 
 def test_model_for_smaller_calls(submit: Submit) -> None:
     """A model that is limited to fewer tokens than a call would have fails the job."""
-    with pytest.raises(ContextOverflow, match="limited to 500"):
+    with pytest.raises(ContextOverflow, match="above the limit of bedrock/small"):
         handler(submit(model="bedrock/small"), None)
 
 

@@ -1,0 +1,1 @@
+"""A language model on this machine, behind the protocols of Amazon Bedrock and of OpenAI."""
