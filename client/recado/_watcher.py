@@ -70,9 +70,12 @@ class JobWatcher:
         """Every event after the cursor's, once and in order, until the job has ended."""
         transports = self._transports()
         for transport in transports:
-            async with aclosing(self._sessions(transport, is_last=transport == transports[-1])) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._sessions(transport, is_last=transport == transports[-1])) as found:
+                async for item in found:
+                    if isinstance(item, JobEvent):
+                        yield item
+                    elif self.on_delta:  # not within the session: an error of the caller is no failed connection
+                        self.on_delta(item)
             if self.cursor.ended:
                 return
         raise self._error or ConnectionFailed("The job cannot be watched.")
@@ -85,7 +88,7 @@ class JobWatcher:
         has_websocket = _io.HAS_WEBSOCKETS and "live" in self.job.links
         return TRANSPORTS if has_websocket else TRANSPORTS[1:]
 
-    async def _sessions(self, transport: Transport, *, is_last: bool) -> AsyncGenerator[JobEvent, None]:
+    async def _sessions(self, transport: Transport, *, is_last: bool) -> AsyncGenerator[JobEvent | Delta, None]:
         """Sessions until the job has ended or the transport is given up; `_error` says why."""
         failures, max_failures, self._error = 0, MAX_FAILURES if is_last else MAX_FAILURES_OF_UNTRIED, None
         while failures < max_failures and not self._is_refused():
@@ -93,8 +96,8 @@ class JobWatcher:
             self._error, self._is_subscribed = None, False
             try:
                 async with aclosing(self._session(transport)) as session:
-                    async for event in session:
-                        yield event
+                    async for item in session:
+                        yield item
             except (ConnectionFailed, ApiError, BadAnswer, EventGap, LongPollNotHeld) as error:
                 self._error = error
             if self.cursor.ended:
@@ -115,8 +118,8 @@ class JobWatcher:
         was_held = is_healthy and self.api.io.clock() - began >= MIN_SESSION_SECONDS
         return self.cursor.updates > updates or was_held
 
-    def _session(self, transport: Transport) -> AsyncGenerator[JobEvent, None]:
-        sessions: Mapping[str, Callable[[], AsyncGenerator[JobEvent, None]]] = {
+    def _session(self, transport: Transport) -> AsyncGenerator[JobEvent | Delta, None]:
+        sessions: Mapping[str, Callable[[], AsyncGenerator[JobEvent | Delta, None]]] = {
             "websocket": self._websocket,
             "sse": self._sse,
             "long_poll": lambda: self._poll(HOLD_SECONDS),
@@ -228,7 +231,7 @@ class JobWatcher:
 
     # ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _websocket(self) -> AsyncGenerator[JobEvent, None]:
+    async def _websocket(self) -> AsyncGenerator[JobEvent | Delta, None]:
         async with self.api.io.socket(await self._live_url()) as socket:
             session = JobWebSocketSession(socket, self.cursor, self._text)
             while True:
@@ -240,9 +243,8 @@ class JobWatcher:
                     async with aclosing(self._accept_pushed(session, payload)) as events:
                         async for event in events:
                             yield event
-                delta = await session.handle(message)
-                if delta and self.on_delta:
-                    self.on_delta(delta)
+                if delta := await session.handle(message):
+                    yield delta
                 is_caught_up = session.is_caught_up(message)
                 self._is_subscribed = self._is_subscribed or is_caught_up
                 if (self.cursor.updates > updates or is_caught_up) and await self._has_ended():

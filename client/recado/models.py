@@ -95,6 +95,22 @@ class Failure(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelUsage(Record):
+    """What all calls of models for a job have used, those of failed attempts included.
+
+    `cost_usd`: None if it is not known; with `cost_estimated` it is the most that the calls can cost.
+    `partial_text`: what came of an answer that was interrupted.
+    """
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None = None
+    cost_estimated: bool = False
+    partial_text: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class _HasStatus(Record):
     job_id: str
     status: Status
@@ -171,7 +187,7 @@ class Job(_HasKind, JobStatus):
     """A job with all fields. `webhook_secret` is complete only in the response that created the job's endpoint.
 
     `result_truncated`: the result is too large for the job, so `result` is None. `client.result(job)` downloads it
-    from `links["result"]`.
+    from `links["result"]`. `usage`: None if the job has called no language model.
     """
 
     created_at: str = ""
@@ -182,6 +198,7 @@ class Job(_HasKind, JobStatus):
     retry_of: str | None = None
     result: Mapping[str, Any] | None = None
     result_truncated: bool = False
+    usage: ModelUsage | None = None
     webhook: Mapping[str, Any] | None = None
     links: Mapping[str, str] = field(default_factory=dict)
     webhook_secret: str | None = None

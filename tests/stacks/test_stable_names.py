@@ -441,6 +441,9 @@ KEYS_OF_JOBS_TABLE = {
     "daily use": ("OWNER#ana", "USED#2027-01-15#uploads"),
     "idempotency": ("IDEM#ana#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", "IDEM"),
     "connection": ("LIVE#c=", "CONNECTION"),
+    "rate limit": ("MODEL#bedrock/m", "RATE"),
+    "waiting owners": ("MODEL#bedrock/m", "WAITING"),
+    "circuit": ("PROVIDER#bedrock", "CIRCUIT"),
     "ticket": ("TICKET#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", "TICKET"),
 }
 INDEXES_OF_JOBS_TABLE = {
@@ -504,6 +507,9 @@ def test_keys_of_jobs_table() -> None:
         "daily use": jobs_table.daily_use_key("ana", "2027-01-15", "uploads"),
         "idempotency": jobs_table.idempotency_key("ana", "key"),
         "connection": jobs_table.connection_key("c="),
+        "rate limit": jobs_table.rate_limit_key("bedrock/m"),
+        "waiting owners": jobs_table.waiting_owners_key("bedrock/m"),
+        "circuit": jobs_table.circuit_key("bedrock"),
         "ticket": jobs_table.ticket_key("key"),
     }
     assert {name: (key["pk"], key["sk"]) for name, key in found.items()} == KEYS_OF_JOBS_TABLE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,19 @@ def add_command(commands: Any, name: str, command: Command, help: str) -> argpar
 def open_client(options: argparse.Namespace) -> Iterator[Recado]:
     with Recado(options.url) as client:
         yield client
+
+
+def add_submission_options(command: argparse.ArgumentParser) -> None:
+    """`--metadata` and `--idempotency-key`."""
+    command.add_argument(
+        "--metadata",
+        action="append",
+        metavar="NAME=VALUE",
+        help="metadata of the job; searches can filter documents by it",
+    )
+    command.add_argument(
+        "--idempotency-key", metavar="KEY", help="the same key and input return the same job, not a second one"
+    )
 
 
 def add_wait_options(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -80,6 +94,17 @@ def parse_positive(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def parse_amount(text: str) -> float:
+    """A finite number of at least 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
     return number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -44,13 +45,35 @@ def styled(value: object) -> Text:
 def format_fields(payload: Mapping[str, Any]) -> str:
     """The fields beyond an event's envelope, as `name=value` in one line. Long values are cut."""
     return " ".join(
-        f"{_one_line(name)}={_one_line(value)}" for name, value in payload.items() if name not in _ENVELOPE
+        f"{one_line(name)}={one_line(value)}" for name, value in payload.items() if name not in _ENVELOPE
     )
 
 
-def _one_line(value: object) -> str:
+def one_line(value: object) -> str:
+    """The value in one line. A long one is cut."""
     text = sanitize(" ".join(str("" if value is None else value).split()))
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…"
+
+
+def format_usage(usage: Mapping[str, Any]) -> str:
+    """What calls of a model have used: `2 calls, 310 + 95 tokens, up to 0.000041 USD`."""
+    calls = f"{count(usage['calls'], 'call')}, " if "calls" in usage else ""
+    tokens = f"{usage.get('input_tokens', '?')} + {usage.get('output_tokens', '?')} tokens"
+    return f"{calls}{tokens}, {format_cost(usage.get('cost_usd'), is_limit=bool(usage.get('cost_estimated')))}"
+
+
+def format_cost(usd: object, *, is_limit: bool = False) -> str:
+    """`0.000041 USD`, with three significant digits or in cents. `is_limit`: the cost may be lower."""
+    if not isinstance(usd, int | float):
+        return "cost unknown"
+    decimals = max(2, 2 - math.floor(math.log10(usd))) if 0 < usd < math.inf else 0
+    amount = f"{usd:.{decimals}f}"
+    return f"{'up to ' if is_limit else ''}{amount.rstrip('0').rstrip('.') if decimals else amount} USD"
+
+
+def count(number: object, noun: str) -> str:
+    """`1 part`, `12 parts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def local_time(moment: str) -> str:

@@ -1,9 +1,10 @@
-"""A job's input on the command line: --input and --set."""
+"""A job's input on the command line: --input, --set, --schema, and standard input."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,11 @@ def parse_input(text: str) -> dict[str, Any]:
     return found
 
 
+def parse_schema(text: str) -> dict[str, Any]:
+    """The value of --schema: a JSON object, or the name of a file with one. Raises ArgumentTypeError."""
+    return parse_input(text if text.lstrip().startswith("{") else f"@{text}")
+
+
 def parse_field(text: str) -> dict[str, Any]:
     """The value of --set: `a.b=1` is {"a": {"b": 1}}. What is not JSON is text. Raises ArgumentTypeError."""
     name, equals, value = text.partition("=")
@@ -34,6 +40,11 @@ def parse_field(text: str) -> dict[str, Any]:
         found = {part: found}
     fields: dict[str, Any] = found
     return fields
+
+
+def read_stdin() -> bytes:
+    """All of standard input; nothing if it is closed."""
+    return sys.stdin.buffer.read() if sys.stdin else b""
 
 
 def merge(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

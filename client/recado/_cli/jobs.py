@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,12 +11,20 @@ from typing import Any
 
 from recado._api import DEFAULT_KIND
 from recado._cli import job_input
-from recado._cli.arguments import add_command, add_limit_option, add_wait_options, open_client, parse_metadata
+from recado._cli.arguments import (
+    add_command,
+    add_limit_option,
+    add_submission_options,
+    add_wait_options,
+    open_client,
+    parse_metadata,
+)
 from recado._cli.exit_codes import INTERRUPTED, OK
-from recado._cli.format import format_duration, format_fields, local_date
+from recado._cli.format import format_duration, format_fields, format_usage, local_date, one_line
 from recado._cli.output import Output, TextPrinter
-from recado._cli.progress import StageProgress, upload_progress
+from recado._cli.progress import upload_bar
 from recado._cli.signals import sigterm_as_interrupt
+from recado._cli.waiting import show_stages, wait_for_end
 from recado.client import Recado
 from recado.models import Job, JobEvent, JobStatus, JobSummary, raise_unless_completed
 
@@ -74,17 +81,12 @@ def _add_submit(commands: Any) -> None:
     )
     command.add_argument("--type", metavar="TYPE", help="media type of the file (default: by its extension)")
     command.add_argument(
-        "--metadata", action="append", metavar="NAME=VALUE", help="metadata that searches can filter by"
-    )
-    command.add_argument(
         "--webhook-url", metavar="URL", help="URL that gets a signed request when the job has ended"
     )
     command.add_argument(
         "--webhook-event", action="append", metavar="EVENT", help="send this event instead; can be repeated"
     )
-    command.add_argument(
-        "--idempotency-key", metavar="KEY", help="the same key and input return the same job, not a second one"
-    )
+    add_submission_options(command)
     add_wait_options(command, optional=True)
 
 
@@ -135,7 +137,7 @@ def _submit(client: Recado, fields: Mapping[str, Any] | None, options: argparse.
 
 def _submit_stdin(client: Recado, arguments: Mapping[str, Any], options: argparse.Namespace) -> Job:
     """A document is submitted as text if it is UTF-8. Everything else is uploaded as a file."""
-    data = sys.stdin.buffer.read()
+    data = job_input.read_stdin()
     if options.kind == DEFAULT_KIND:
         with suppress(UnicodeDecodeError):
             return client.submit(text=data.decode(), **arguments)
@@ -143,12 +145,7 @@ def _submit_stdin(client: Recado, arguments: Mapping[str, Any], options: argpars
 
 
 def _submit_file(client: Recado, arguments: Mapping[str, Any], options: argparse.Namespace, output: Output) -> Job:
-    with upload_progress(output) as bar:
-        task = bar.add_task("upload", visible=False)
-
-        def show(sent: int, total: int) -> None:
-            bar.update(task, completed=sent, total=total, visible=True)
-
+    with upload_bar(output) as show:
         return client.submit(options.file, content_type=options.type, on_progress=show, **arguments)
 
 
@@ -170,27 +167,8 @@ def _show_accepted(job: Job, options: argparse.Namespace, output: Output) -> Non
 def _wait(client: Recado, job: Job, options: argparse.Namespace, output: Output) -> int:
     """Wait and show the progress. Ctrl-C does not end the job."""
     began = time.monotonic()
-    try:
-        _show_until_end(client, job, options, output)
-        ended = client.job(job.job_id)
-    except KeyboardInterrupt:
-        output.note("\nThe command has stopped waiting. The job continues.")
-        output.note("  watch it    ", (f"recado watch {job.job_id}", "bold"))
-        output.note("  cancel it   ", (f"recado cancel {job.job_id}", "bold"))
-        return INTERRUPTED
-    return _show_end(ended, output, took=time.monotonic() - began)
-
-
-def _show_until_end(client: Recado, job: Job, options: argparse.Namespace, output: Output) -> None:
-    events = client.watch(job, timeout=options.timeout, transport=options.transport)
-    if not output.can_animate or output.as_json:
-        for event in events:
-            output.event(event)
-        return
-    with StageProgress(output.err) as progress:
-        for event in events:
-            if progress.update(event):
-                progress.show_expected_end(client.status(job.job_id))
+    ended = wait_for_end(client, job, output, lambda: show_stages(client, job, options, output))
+    return _show_end(ended, output, took=time.monotonic() - began) if ended else INTERRUPTED
 
 
 def _show_end(job: Job, output: Output, *, took: float) -> int:
@@ -306,6 +284,8 @@ def _describe(job: Job, current: JobStatus | None, output: Output) -> None:
         ("expected end", local_date(current.expected_completion) if current else None),
         ("retry of", job.retry_of),
         ("error", f"{error.code} in {error.stage}: {error.message}" if error else None),
+        ("used", format_usage(job.usage.raw) if job.usage else None),
+        ("partial text", one_line(job.usage.partial_text) if job.usage else None),
         ("metadata", format_fields(job.metadata)),
         ("result", "large, see the link below" if job.result_truncated else format_fields(job.result or {})),
     ]

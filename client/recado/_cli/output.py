@@ -7,6 +7,7 @@ and bidirectional characters are replaced, or escaped in JSON: text from elsewhe
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,12 +32,18 @@ Part = str | tuple[str, str]
 
 
 class Output:
-    """`as_json`: the option --json. rich honors NO_COLOR and similar variables."""
+    """`as_json`: the option --json. rich honors NO_COLOR and similar variables.
+
+    Characters that the encoding of a terminal or pipe lacks, such as `✓` in cp1252, become `?`.
+    """
 
     def __init__(self, *, as_json: bool = False, out: Console | None = None, err: Console | None = None) -> None:
         self.as_json = as_json
         self.out = out or Console(highlight=False, soft_wrap=True)
         self.err = err or Console(stderr=True, highlight=False, soft_wrap=True)
+        for console in (self.out, self.err):
+            if isinstance(console.file, io.TextIOWrapper):
+                console.file.reconfigure(errors="replace")
 
     @property
     def is_for_people(self) -> bool:
@@ -115,6 +122,11 @@ class Output:
         """An RFC 3339 time for a table: in local time for people."""
         return local_date(moment) if self.is_for_people else moment
 
+    def text(self, text: str) -> None:
+        """A text that is the command's result, with a line end. Programs get its characters unchanged."""
+        shown = sanitize(text) if self.is_for_people else text
+        self.write(shown if shown.endswith("\n") else f"{shown}\n")
+
     def write(self, text: str) -> None:
         """Unchanged, without a line end, and flushed."""
         self.out.file.write(text)
@@ -144,6 +156,19 @@ class TextPrinter:
             self._output.json({"type": message_type, "index": delta.index, "text": delta.text})
         elif self._output.is_for_people:
             self._show(delta.text if delta.is_snapshot else self._text + delta.text)
+
+    def restart(self) -> None:
+        """The job writes the text anew. What is printed next begins on a line of its own."""
+        self.end_line()
+        self._text = ""
+
+    def finish(self, text: str) -> None:
+        """Print what is not printed yet of the whole text; without a terminal all of it, with --json nothing."""
+        if self._output.is_for_people:
+            self._show(text)
+            self.end_line()
+        elif not self._output.as_json:
+            self._output.text(text)
 
     def end_line(self) -> None:
         if self._line_is_open:

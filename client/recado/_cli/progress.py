@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from recado._cli.format import STYLES, format_duration, format_fields, local_time, sanitize
+from recado._cli.format import STYLES, count, format_cost, format_duration, format_fields, local_time, sanitize
 from recado._cli.output import Output
 from recado.models import JobEvent, JobStatus
 
@@ -100,7 +101,7 @@ class StageProgress:
 
     def _end(self, event: JobEvent) -> None:
         if event.status == "completed":
-            self._complete_stage(_result_fields(event))
+            self._complete_stage(_stage_note(event))
         else:
             self._fail_stage(event.status, event.status)
 
@@ -112,7 +113,7 @@ class StageProgress:
         if event.status == "queued" and self._status == "running":  # the attempt failed
             self._fail_stage("failed", _attempt(event))
         else:
-            self._complete_stage(_result_fields(event))
+            self._complete_stage(_stage_note(event))
         self._stage, self._current = stage, self.progress.add_task(f"{stage:<8}", total=None)
         return True
 
@@ -130,7 +131,7 @@ class StageProgress:
 
     def _complete_stage(self, note: str) -> None:
         if self._current is not None:
-            total, note = self.progress.tasks[self._current].total or 1, note[:MAX_NOTE_CHARACTERS]
+            total = self.progress.tasks[self._current].total or 1
             self.progress.update(self._current, total=total, completed=total, note=note)
         self._current = None
 
@@ -149,17 +150,42 @@ def _attempt(event: JobEvent) -> str:
     return f"attempt {sanitize(event.get('attempts', '?'))}{reason}"
 
 
+def _stage_note(event: JobEvent) -> str:
+    """What the stage that ended with this event has found out."""
+    if "estimated_cost_usd" in event.raw:
+        return _plan(event)
+    return "" if "usage" in event.raw else _result_fields(event)  # a model's text and cost are too long
+
+
+def _plan(event: JobEvent) -> str:
+    """How many calls of a model will follow, and about what they cost."""
+    parts, calls = count(event.get("parts"), "part"), count(event.get("calls"), "call")
+    usd = event["estimated_cost_usd"]
+    cost = format_cost(usd) if usd is None else f"~{format_cost(usd)}"
+    return sanitize(f"{parts}, {calls}, {event.get('input_tokens')} tokens, {cost}")
+
+
 def _result_fields(event: JobEvent) -> str:
-    """The event's fields about the work, without ids and attempts."""
-    fields = {
-        name: value for name, value in event.raw.items() if name not in _ATTEMPT_FIELDS and name[-3:] != "_id"
-    }
-    return format_fields(fields)
+    """The event's fields about the work that fit into the note, without ids and attempts."""
+    note = ""
+    for name, value in event.raw.items():
+        field = "" if name in _ATTEMPT_FIELDS or name.endswith("_id") else format_fields({name: value})
+        if field and len(note) + len(field) < MAX_NOTE_CHARACTERS:
+            note += f"{' ' if note else ''}{field}"
+    return note
 
 
-def upload_progress(output: Output) -> Progress:
+@contextmanager
+def upload_bar(output: Output) -> Iterator[Callable[[int, int], None]]:
+    """Yields a function that shows how many bytes of how many were sent."""
     columns = (TextColumn("  upload  "), _bar(), DownloadColumn(), _RemainingTimeColumn())
-    return Progress(*columns, console=output.err, transient=True, disable=not output.can_animate)
+    with Progress(*columns, console=output.err, transient=True, disable=not output.can_animate) as bar:
+        task = bar.add_task("upload", visible=False)
+
+        def show(sent: int, total: int) -> None:
+            bar.update(task, completed=sent, total=total, visible=True)
+
+        yield show
 
 
 def _bar() -> BarColumn:

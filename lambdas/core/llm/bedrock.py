@@ -1,9 +1,9 @@
 """Amazon Bedrock: Converse, and ConverseStream for requests with `stream`.
 
 `close` shuts down the connection of a stream once its headers have arrived; the service sees that within
-milliseconds. boto3 has no way to reach a connection before: `close` and the deadline end the iteration then, and
-the connection is closed when the headers arrive or the client's `read_timeout` is over. The same holds for all of
-Converse. Bedrock has no idempotency keys, so `idempotency_key` is not sent.
+milliseconds. boto3 has no way to reach a connection before: `close` ends the iteration then, and the connection is
+closed when the headers arrive, or by the deadline. The same holds for all of Converse. Bedrock has no idempotency
+keys, so `idempotency_key` is not sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from core.llm import converse
 from core.llm.assembly import ToolCalls, reads_answer
 from core.llm.faults import classify, public, retry_after
 from core.llm.provider import Answer, End, ModelRequest, StopReason, TextPart, Usage
-from core.llm.running_call import Connection, Part, RunningCall
+from core.llm.running_call import Connection, Part, RunningCall, read_timeout
 
 if TYPE_CHECKING:
     from types_boto3_bedrock_runtime import BedrockRuntimeClient
@@ -47,26 +47,30 @@ CONTEXT_EXCEEDED = "model_context_window_exceeded"
 
 
 class BedrockProvider:
-    """`client`: of `core.aws.clients.model`, which does not retry."""
+    """`client`: of `core.aws.clients.model`, which does not retry. Only this provider may use it."""
 
     name = "bedrock"
 
     def __init__(self, client: BedrockRuntimeClient) -> None:
         self._client = client
         self._thread = threading.local()
+        client.meta.events.register("before-call.bedrock-runtime", self._on_call)
         client.meta.events.register("response-received.bedrock-runtime.ConverseStream", self._on_response)
 
     def call(self, request: ModelRequest, *, seconds: float) -> Answer:
-        return RunningCall(functools.partial(self._parts, request), seconds=seconds)
+        return RunningCall(functools.partial(self._parts, request, seconds), seconds=seconds)
 
-    def _parts(self, request: ModelRequest, connection: Connection) -> Iterator[Part]:
-        self._thread.connection = connection
+    def _parts(self, request: ModelRequest, seconds: float, connection: Connection) -> Iterator[Part]:
+        self._thread.connection, self._thread.read_timeout = connection, read_timeout(request, seconds)
         arguments = converse.arguments(request)
         if not request.stream:
             yield from _whole(_sent(self._client.converse, arguments), request.max_tokens)
             return
         with closing(_sent(self._client.converse_stream, arguments)["stream"]) as stream:
             yield from _streamed(_events(stream), request.max_tokens)
+
+    def _on_call(self, context: dict[str, Any], **_: object) -> None:
+        context["read_timeout"] = self._thread.read_timeout
 
     def _on_response(self, response_dict: Mapping[str, Any] | None, **_: object) -> None:
         """The headers of a stream have arrived; its body is a `urllib3.HTTPResponse`."""

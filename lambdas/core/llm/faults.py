@@ -27,7 +27,7 @@ _OVERFLOW = {"context_length_exceeded", "exceed_context_size_error"}
 _FILTERED = {"content_filter", "content_policy_violation"}
 _REJECTED = {"ValidationException", "AccessDeniedException", "ResourceNotFoundException", "invalid_request_error"}
 _UNAVAILABLE = TRANSIENT | {
-    *("ModelErrorException", "ModelStreamErrorException", "ModelTimeoutException"),
+    *("ModelErrorException", "ModelStreamErrorException"),
     *("ExpiredTokenException", "ExpiredToken"),  # of credentials that are being replaced
 }
 _PAYMENT_REQUIRED, _TOO_MANY_REQUESTS = 402, 429
@@ -88,15 +88,10 @@ def public(message: str) -> str:
     return message.strip()[:MAX_MESSAGE] or "the provider gave no reason"
 
 
-_LIMIT = r"max(imum)?[ _]?(completion_|new_|output_)?tokens\W+"
-_SUM = re.compile(r"\b(input|prompt)\w*\W+tokens?\W*\+|\b(input|prompt) length and\W+max", re.IGNORECASE)
+_SUM = re.compile(r"\b(input|prompt)\w*\W+tokens?\W*\+", re.IGNORECASE)
 """Input and answer together are too long."""
-_OUTPUT = re.compile(
-    rf"{_LIMIT}(or\W+{_LIMIT})?(must|should|can ?not|you requested exceeds|: \d+ > |value)"
-    rf"|{_LIMIT}is too large: \d+\. this model supports"
-    r"|maximum allowed number of output tokens",
-    re.IGNORECASE,
-)
+_LIMIT = r"max(imum)?[ _]?(completion_|new_|output_)?tokens\W+"
+_OUTPUT = re.compile(rf"{_LIMIT}(or\W+{_LIMIT})?(must|should|can ?not|value)", re.IGNORECASE)
 """Only the answer that was asked for is too long."""
 _INPUT = re.compile(
     r"\b(input|prompt|request)\b[^.]{0,40}\btoo (long|large)\b"

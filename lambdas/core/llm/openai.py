@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from core.aws.clients import LONGEST_SILENCE_SECONDS
 from core.aws.errors import is_transient, reason
 from core.errors import MalformedAnswer, ModelFault, ModelRejected, ModelUnavailable, StreamCut
 from core.llm import tool_schema
 from core.llm.assembly import ToolCalls, reads_answer
-from core.llm.faults import classify, public, retry_after
+from core.llm.faults import classify, retry_after
 from core.llm.provider import Answer, End, Message, ModelRequest, StopReason, TextPart, ToolCall, Usage
-from core.llm.running_call import Connection, Part, RunningCall
+from core.llm.running_call import Connection, Part, RunningCall, read_timeout
 
 if TYPE_CHECKING:
     import openai
@@ -109,11 +108,12 @@ class OpenAIProvider:
         headers = {"Connection": "close"}
         if request.idempotency_key is not None:
             headers["Idempotency-Key"] = request.idempotency_key
-        timeout = self._openai.Timeout(min(LONGEST_SILENCE_SECONDS, seconds), connect=CONNECT_SECONDS)
+        timeout = self._openai.Timeout(read_timeout(request, seconds), connect=CONNECT_SECONDS)
+        body = _body(request, self._max_tokens)
         try:
             return self._client.post(
                 "/chat/completions",
-                body=_body(request, self._max_tokens),
+                body=body,
                 options={"headers": headers, "timeout": timeout},
                 cast_to=object,
                 stream=True,
@@ -121,8 +121,8 @@ class OpenAIProvider:
             )
         except self._openai.APIStatusError as error:
             raise _status_fault(error.status_code, error.response) from error
-        except self._openai.APIConnectionError as error:
-            raise _broken(error.__cause__) from error
+        except Exception as error:  # of the client, or of the HTTP library where the client does not translate it
+            raise _broken(error.__cause__ or error) from error
 
     def _chunks(self, stream: openai.Stream[object]) -> Iterator[Mapping[str, Any]]:
         """The JSON of each event. Everything that can go wrong with the connection is an error of the port."""
@@ -331,4 +331,4 @@ def _broken(cause: BaseException | None, *, started: bool = False) -> ModelFault
         return ModelUnavailable("the model has sent nothing for too long", billed=True)
     if started:
         return StreamCut("the connection was closed before the end of the answer", billed=True)
-    return ModelUnavailable(f"the provider closed the connection: {public(name)}", billed=True)
+    return ModelUnavailable(f"the call failed: {name}", billed=True)

@@ -1,8 +1,8 @@
 """Rate limits of models, requests and tokens, for all workers together. One item per model in the jobs table.
 
 Requests have time slots, each at least `window / limit` after the one before: the generic cell rate algorithm with
-a burst of 1 (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm). Tokens are counted by parts of the window,
-because calls have different sizes and give back what they did not use. So no half-open window has more slots than
+a burst of 1 (https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm). Tokens are counted by parts of the
+window: calls have different sizes, and give back what they did not use. So no half-open window has more slots than
 the limit of requests, nor more tokens, reserved or used, than the limit of tokens.
 
 That holds for the times of the slots. Workers call some milliseconds later: set limits 5 % below the provider's.
@@ -46,8 +46,10 @@ class Slot:
 
 
 class RateLimiter:
-    """Attributes: `slot`, the next free slot (epoch microseconds), and the tokens of each part of the window, whose
-    name is `t#` and when it begins (epoch milliseconds). `client` is a resource's client.
+    """Attributes: `slot`, the next free slot (epoch microseconds), and for each part of the window its tokens:
+    `t#` and when it begins (epoch milliseconds). `tokens_reserved` and `tokens_used` are sums over settled calls.
+
+    `client` is a resource's client.
     """
 
     def __init__(self, client: Any, table: str, *, clock: Callable[[], float] = lambda: time.time()) -> None:
@@ -62,19 +64,18 @@ class RateLimiter:
         if not model.is_limited:
             return Slot(now, 0.0)
         item, waiting = self._read(model, now)
-        pace, may_sleep = _pace(model, tokens), waited or waiting.is_empty
-        horizon = now + (NEXT_AHEAD if may_sleep else FIRST_AHEAD)
+        horizon = now + (NEXT_AHEAD if waited or waiting.is_empty else FIRST_AHEAD)
         for _ in range(TRIES):
             start = _earliest(model, item, tokens, now)
             if start > horizon or waiting.must_yield(owner):
                 break
             changed = self._take(model, item, tokens, start)
             if changed is None:
-                self._note(model, waiting.granted(owner, pace, waited=waited))
+                self._note(model, waiting.granted(owner, _duration(model, item, tokens), waited=waited))
                 return Slot(start, (start - now) / SECOND)
             item = changed
-        place = 1 if waited else waiting.place(owner)
-        seconds = min(max((max(start, now) - now + place * pace) // SECOND, 1), MAX_QUEUE_DELAY_SECONDS)
+        before = _duration(model, item, tokens, calls=_calls_before(model, waiting.place(owner), waited=waited))
+        seconds = min(max((start - now + before) // SECOND, 1), MAX_QUEUE_DELAY_SECONDS)
         self._note(model, waiting.refused(owner, now + seconds * SECOND, waited=waited))
         return Wait(REASON, seconds)
 
@@ -85,13 +86,12 @@ class RateLimiter:
         """
         if model.tokens is None or used == reserved:
             return
-        name = _name(_part(model.tokens, slot.at))
         self._write(
             jobs_table.rate_limit_key(model.name),
-            UpdateExpression="ADD #part :change",
+            UpdateExpression="ADD #part :change, tokens_reserved :reserved, tokens_used :used",
             ConditionExpression="attribute_exists(#part)",
-            ExpressionAttributeNames={"#part": name},
-            ExpressionAttributeValues={":change": used - reserved},
+            ExpressionAttributeNames={"#part": _name(_part(model.tokens, slot.at))},
+            ExpressionAttributeValues={":change": used - reserved, ":reserved": reserved, ":used": used},
         )
 
     def _now(self) -> int:
@@ -104,7 +104,7 @@ class RateLimiter:
         return limits, WaitingOwners(waiting, now=now, window=min(map(_window, _rates(model))))
 
     def _take(self, model: Model, item: Item, tokens: int, start: int) -> Item | None:
-        """Reserve the slot at `start`. If `slot` has changed since `item` was read: the item as it is now, else None.
+        """Reserve the slot at `start`: None, or the item as it is now if `slot` has changed since it was read.
 
         `slot` grows with every call. Tokens that were given back in the meantime do no harm.
         """
@@ -156,10 +156,27 @@ def _interval(model: Model) -> int:
     return -(-_window(model.requests) // model.requests.limit) if model.requests else 1
 
 
-def _pace(model: Model, tokens: int) -> int:
-    """Between two calls of this size, if all slots and tokens are used."""
-    of_tokens = -(-_window(model.tokens) * tokens // model.tokens.limit) if model.tokens else 0
-    return max(_interval(model), of_tokens)
+def _calls_before(model: Model, place: int, *, waited: bool) -> int:
+    """How many calls a job lets pass before it asks again. One that has waited is among the first.
+
+    Tokens become free in bulk, when a part of the window passes. If all waiting jobs came then, most would wait
+    again; if each came in its turn, tokens that calls give back would not be used. Hence a sixteenth.
+    """
+    if not waited:
+        return place
+    return 1 + place // 16 if model.tokens else 1
+
+
+def _duration(model: Model, item: Item, tokens: int, calls: int = 1) -> int:
+    """An estimate: how long the limits need for calls of this size, if these use as much of it as others did.
+
+    At most a window because of tokens: then it is known how much the calls before have used.
+    """
+    duration = calls * _interval(model)
+    if model.tokens is None:
+        return duration
+    used = calls * tokens * int(item.get("tokens_used", 1)) // max(int(item.get("tokens_reserved", 1)), 1)
+    return max(duration, _window(model.tokens) * min(used, model.tokens.limit) // model.tokens.limit)
 
 
 def _earliest(model: Model, item: Item, tokens: int, now: int) -> int:

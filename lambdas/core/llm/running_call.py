@@ -11,10 +11,16 @@ from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
+from core.aws.clients import LONGEST_SILENCE_SECONDS
 from core.errors import ModelUnavailable, StreamCut
-from core.llm.provider import End, TextPart
+from core.llm.provider import End, ModelRequest, TextPart
 
 Part: TypeAlias = TextPart | End
+
+
+def read_timeout(request: ModelRequest, seconds: float) -> float:
+    """For how long the provider may send nothing: an answer that is not streamed takes its time silently."""
+    return min(LONGEST_SILENCE_SECONDS, seconds) if request.stream else seconds
 
 
 class Connection:
@@ -42,7 +48,7 @@ class Connection:
 
 
 class RunningCall:
-    """An Answer that can be iterated once.
+    """An Answer that can be iterated once. The call is closed when the iteration ends, however it ends.
 
     `make` sends the request and yields the parts. An error that it raises is raised by the iteration. StreamCut is
     raised if there is no End, and ModelUnavailable if the End has not arrived after `seconds`.
@@ -53,17 +59,23 @@ class RunningCall:
         self._deadline = time.monotonic() + seconds
         self._connection = Connection()
         self._arrived: SimpleQueue[Part | BaseException] = SimpleQueue()
+        if seconds <= 0:
+            self._arrived.put(ModelUnavailable("no time is left for a call"))
+            return
         run = contextvars.copy_context().run
         threading.Thread(target=run, args=(self._read, make), name="model call", daemon=True).start()
 
     def __iter__(self) -> Iterator[Part]:
-        while True:
-            part = self._next()
-            if isinstance(part, BaseException):
-                raise part
-            yield part
-            if isinstance(part, End):
-                return
+        try:
+            while True:
+                part = self._next()
+                if isinstance(part, BaseException):
+                    raise part
+                yield part
+                if isinstance(part, End):
+                    return
+        finally:
+            self._connection.close()
 
     def close(self) -> None:
         """Stop the call. A waiting iteration raises StreamCut at once."""
@@ -74,7 +86,6 @@ class RunningCall:
         try:
             return self._arrived.get(timeout=max(0.0, self._deadline - time.monotonic()))
         except Empty:
-            self._connection.close()
             return ModelUnavailable(f"the model has not answered within {self._seconds:g} s", billed=True)
 
     def _read(self, make: Callable[[Connection], Iterator[Part]]) -> None:

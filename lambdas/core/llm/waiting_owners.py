@@ -1,8 +1,8 @@
 """The owners whose jobs wait for a model's rate limit, so that each gets its share.
 
-One item per model, with two attributes per owner: `count#{owner}`, its waiting jobs, and `times#{owner}`, when they
-ask again and how much of the limit the owner has used. It is only a hint: a job that is canceled while it waits is
-counted until no job of its owner waits any more. Then jobs wait longer than necessary; no limit is exceeded.
+One item per model, with two attributes per owner: `count#{owner}`, its waiting jobs, and `times#{owner}`, when
+they ask again and how much of the limit the owner has used. It is only a hint: a job that is canceled while it
+waits is counted until no job of its owner waits any more. Then jobs wait too long; no limit is exceeded.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _COUNT, _TIMES = "count#", "times#"
 class Times:
     """`due`, `until`: when the first and the last waiting job of the owner asks again (epoch microseconds).
 
-    `used`: how much of the limit the owner has used in the window of this number, as the sum of the intervals of its
-    calls (microseconds). `used_before`: in the window before.
+    `used`: how much of the limit the owner has used in the window of this number, as the sum of the intervals of
+    its calls (microseconds). `used_before`: in the window before.
     """
 
     due: int = 0

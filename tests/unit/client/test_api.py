@@ -63,10 +63,10 @@ CALLS: list[tuple[Act, Any, str, Any]] = [
         {"kind": "completion", "input": {"prompt": "Why?"}},
     ),
     (
-        lambda c: c.submit(input={"style": "dry"}, kind="summary", document_id="notes"),
+        lambda c: c.submit(input={"style": "bullets"}, kind="summary", document_id="notes"),
         JOB,
         "POST /v1/jobs",
-        {"kind": "summary", "input": {"style": "dry", "document_id": "notes"}},
+        {"kind": "summary", "input": {"style": "bullets", "document_id": "notes"}},
     ),
     (
         lambda c: c.live_ticket(),

@@ -194,6 +194,19 @@ STORY = [delta(3, "lost"), *snapshot(4, "Once", " upon"), delta(5, " a"), delta(
 
 
 @pytest.mark.enable_socket
+def test_an_error_of_on_delta_is_raised(service: StubService, asynchronous: bool) -> None:
+    """A closed pipe of the caller is not a broken connection: there is no second try."""
+
+    def fail(_: Delta) -> None:
+        raise BrokenPipeError
+
+    service.reset(payloads(8)[:7], messages=STORY)
+    with pytest.raises(BrokenPipeError):
+        collect(service, lambda client: client.watch(JOB_ID, timeout=5, on_delta=fail), asynchronous=asynchronous)
+    assert len(service.requests) == 2  # the job, and its WebSocket
+
+
+@pytest.mark.enable_socket
 def test_on_delta_gets_the_new_text(service: StubService, asynchronous: bool) -> None:
     """The text does not change the events."""
     deltas: list[Delta] = []

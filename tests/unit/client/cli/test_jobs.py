@@ -381,6 +381,20 @@ def test_status_says_what_the_job_waits_for(
     assert re.search(r"waiting for +backoff *\n", run("status", JOB_ID)[1])
 
 
+def test_status_shows_what_models_were_paid(
+    run: Run, service: StubService, monkeypatch: pytest.MonkeyPatch, for_people: None
+) -> None:
+    """The status has calls, tokens and cost, and what came of an answer that was interrupted."""
+    usage = {"calls": 2, "input_tokens": 310, "output_tokens": 95, "cost_usd": 0.000041, "cost_estimated": False}
+    view = service.view() | {"usage": usage}
+    monkeypatch.setattr(service, "view", lambda: view)
+    out = run("status", JOB_ID)[1]
+    assert re.search(r"used +2 calls, 310 \+ 95 tokens, 0\.000041 USD *\n", out)
+    assert "partial text" not in out
+    usage["partial_text"] = "Once\x1b[2J\nupon"
+    assert re.search(r"partial text +Once\ufffd\[2J upon *\n", run("status", JOB_ID)[1])
+
+
 @pytest.mark.parametrize(("field", "heading"), [("document_id", "document"), ("training_set", "training set")])
 def test_status_shows_the_subject(
     run: Run, service: StubService, monkeypatch: pytest.MonkeyPatch, for_people: None, field: str, heading: str

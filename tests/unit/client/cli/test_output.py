@@ -28,6 +28,17 @@ def test_json_is_ascii_if_the_encoding_is() -> None:
     assert file.read() == '{"text": "\\u00e9"}\n'
 
 
+def test_other_characters_are_replaced() -> None:
+    """What the encoding lacks becomes a question mark, in tables, fields and texts."""
+    file = io.TextIOWrapper(io.BytesIO(), "cp1252")
+    output = Output(out=Console(file=file))
+    output.print("\u2713 caf\u00e9")
+    output.fields("\u65e5\u672c")
+    output.text("\u2713")
+    file.seek(0)
+    assert file.read() == "? caf\u00e9\n??\n?\n"
+
+
 @pytest.mark.parametrize(
     ("deltas", "printed"),
     [

@@ -49,6 +49,23 @@ def test_each_stage_has_a_bar() -> None:
     assert not lines[2].startswith("✓")
 
 
+def test_the_plan_of_a_summary_is_shown() -> None:
+    """The stage that planned it shows how many calls will follow and about what they cost."""
+    plan = {"parts": 12, "input_tokens": 30211, "calls": 13, "estimated_cost_usd": 0.0012}
+    first, second = bars(event(1, "started", "plan"), event(2, "planned", "summarize", **plan))
+    assert "12 parts, 13 calls, 30211 tokens, ~0.0012 USD" in first
+    assert second.split()[1] == "summarize"
+
+
+def test_long_fields_are_left_out() -> None:
+    """A note has the fields that fit into it. The result of a model is printed elsewhere."""
+    (line,) = bars(event(1, "begun", "write"), event(2, "written", "", "completed", text="x" * 50, words=9))
+    assert "x" not in line
+    assert line.split()[3] == "words=9"
+    (line,) = bars(event(1, "begun", "write"), event(2, "written", "", "completed", usage={}, sample=False))
+    assert "sample" not in line
+
+
 def test_the_last_stage_is_completed_with_the_job() -> None:
     """The last stage is completed, whatever stage the last event has."""
     lines = bars(event(1, "begun", "chop"), event(2, "served", "notify", "completed", plates=2))

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 
 from core.jobs.kind import Wait
 from core.llm.catalog import Model
-from core.llm.rate_limit import RateLimiter
+from core.llm.rate_limit import RateLimiter, Slot
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.examples import NOW, FakeClock
-
-ASK_SECONDS = 0.01  # for one answer of the limiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +50,41 @@ class Outcome:
 
 
 def simulate(
-    model: Model, arrivals: Sequence[Arrival], *, workers: int = 8, tokens: int = 0, seed: int = 0
+    model: Model,
+    arrivals: Sequence[Arrival],
+    *,
+    workers: int = 8,
+    tokens: int = 0,
+    used: int = 0,
+    ask_seconds: float = 0.02,
+    seed: int = 0,
+    table: MemoryTable | None = None,
 ) -> Outcome:
+    """`tokens`, `used`: of each call. `ask_seconds`: until a worker has an answer and has acted on it."""
     chance, clock, outcome = random.Random(seed), FakeClock(), Outcome()
-    limiter = RateLimiter(MemoryTable(), "jobs", clock=clock)
+    limiter = RateLimiter(table or MemoryTable(), "jobs", clock=clock)
     queue = [(each.at, chance.random(), each.owner, False) for each in arrivals for _ in range(each.jobs)]
-    heapq.heapify(queue)
+    calls: list[tuple[float, Slot]] = []
     free = [0.0] * workers
+    heapq.heapify(queue)
     while queue:
         visible, order, owner, waited = heapq.heappop(queue)
         at = max(visible, heapq.heappop(free))
+        while calls and calls[0][0] <= at:
+            ended, slot = heapq.heappop(calls)
+            clock.now = NOW + ended
+            limiter.settle(model, slot, reserved=tokens, used=used)
         clock.now = NOW + at
         outcome.asks += 1
         answer = limiter.reserve(model, owner=owner, tokens=tokens, waited=waited)
-        at += ASK_SECONDS
+        at += ask_seconds
         if isinstance(answer, Wait):
             heapq.heappush(queue, (at + answer.seconds + chance.uniform(-0.1, 0.1), order, owner, True))
             heapq.heappush(free, at)
         else:
             start = answer.at / 1e6 - NOW
+            end = max(start, at) + chance.uniform(0.3, 0.6)
             outcome.starts.setdefault(owner, []).append(start)
-            heapq.heappush(free, max(start, at) + chance.uniform(0.3, 0.6))
+            heapq.heappush(free, end)
+            heapq.heappush(calls, (end, answer))
     return outcome

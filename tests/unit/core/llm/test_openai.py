@@ -413,6 +413,12 @@ def test_errors_of_what_stands_before_the_server(body: bytes) -> None:
     assert isinstance(Server(response=httpx2.Response(502, content=body)).failure(), ModelUnavailable)
 
 
+def test_an_error_whose_body_breaks() -> None:
+    """Nothing but errors of the port is raised."""
+    response = httpx2.Response(500, stream=Stream((b"{", httpx2.ReadError("reset"))))
+    assert isinstance(Server(response=response).failure(), ModelUnavailable)
+
+
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [

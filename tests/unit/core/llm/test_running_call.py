@@ -18,6 +18,7 @@ import trustme
 from botocore.config import Config
 
 from core.errors import ModelUnavailable, StreamCut
+from core.llm import running_call
 from core.llm.bedrock import BedrockProvider
 from core.llm.openai import OpenAIProvider
 from core.llm.provider import Answer, End, Provider, TextPart
@@ -67,6 +68,13 @@ def test_the_thread_has_the_context_of_the_caller() -> None:
     variable.set("caller's")
     first = next(iter(RunningCall(lambda _: iter([TextPart(variable.get()), ENDED]), seconds=5)))
     assert first == TextPart("caller's")
+
+
+def test_no_request_is_sent_when_no_time_is_left() -> None:
+    """Nothing was billed."""
+    with pytest.raises(ModelUnavailable) as caught:
+        list(call(ENDED, seconds=0))
+    assert not caught.value.billed
 
 
 def test_a_connection_that_opens_after_close_is_shut_down() -> None:
@@ -163,10 +171,10 @@ Make = Callable[[str], Provider]
 
 @contextmanager
 def running(
-    make: Make, first: bytes, drip: bytes = b"", *, seconds: float = 20
+    make: Make, first: bytes, drip: bytes = b"", *, seconds: float = 20, stream: bool = True
 ) -> Iterator[tuple[SilentServer, Answer]]:
     server = SilentServer(first, drip)
-    answer = make(server.url).call(request(), seconds=seconds)
+    answer = make(server.url).call(request(stream=stream), seconds=seconds)
     assert server.sent.wait(10)
     yield server, answer
     server.join()
@@ -191,6 +199,38 @@ def test_close_stops_a_call_while_another_thread_waits(make: Make, first: bytes)
         waiting.join(5)
     assert server.closed_at - closed < 1
     assert outcomes == [*([TextPart("Hello")] if first else []), StreamCut]
+
+
+@pytest.mark.enable_socket
+@pytest.mark.parametrize(
+    ("make", "first"), [(openai, OPENAI_HEAD), (bedrock, BEDROCK_HEAD)], ids=["openai", "bedrock"]
+)
+def test_a_call_is_closed_with_the_iteration(make: Make, first: bytes) -> None:
+    """A caller that has enough of an answer only stops iterating."""
+    with running(make, first) as (server, answer):
+        parts = iter(answer)
+        assert next(parts) == TextPart("Hello")
+        stopped = time.monotonic()
+        del parts
+    assert server.closed_at - stopped < 1
+
+
+@pytest.mark.enable_socket
+@pytest.mark.parametrize("make", [openai, bedrock])
+@pytest.mark.parametrize(("stream", "least", "most"), [(True, 0.2, 1), (False, 1.5, 2.5)])
+def test_a_silent_server(
+    make: Make, stream: bool, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream may be silent for a while only. An answer that is not streamed has all of its time."""
+    monkeypatch.setattr(running_call, "LONGEST_SILENCE_SECONDS", 0.2)
+    began = time.monotonic()
+    with (
+        running(make, b"", seconds=1.5, stream=stream) as (server, answer),
+        pytest.raises(ModelUnavailable) as caught,
+    ):
+        list(answer)
+    assert least <= server.closed_at - began < most
+    assert caught.value.billed
 
 
 def outcome(answer: Answer) -> Iterator[object]:
