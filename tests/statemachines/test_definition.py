@@ -575,7 +575,7 @@ def summary(app: Assembly) -> Machine:
 
 
 def test_messages_of_a_summary(summary: Machine) -> None:
-    """Both messages have every key that the worker, the reaper and the kind read. The last asks for the merging."""
+    """Both messages have every key that the worker, the reaper and the kind read. The last one asks to merge."""
     read = subscripts(ROOT / "lambdas/kinds/summary/batches.py", "message")
     assert read == {"batch", "execution"}
     for name, merges in (("SummarizePart", False), ("ReduceSummaries", True)):
