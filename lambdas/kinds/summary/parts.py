@@ -50,17 +50,20 @@ def cut(text: str, size: int) -> Iterator[str]:
 
 
 def _reach(text: str, start: int, size: int) -> int:
-    """The largest end of a piece of at most `size` tokens; at least one character."""
-    low, step = start + 1, max(1, size)
-    while low + step < len(text) and estimate_text(text[start : low + step]) <= size:
-        low, step = low + step, 2 * step
-    high = min(low + step, len(text))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if estimate_text(text[start:middle]) <= size:
-            low = middle
-        else:
-            high = middle - 1
+    """About the largest end of a piece of at most `size` tokens; at least one character."""
+
+    def fits(end: int) -> bool:
+        return estimate_text(text[start:end]) <= size
+
+    low, high = start + 1, start + 1 + size
+    while high < len(text) and fits(high):
+        low, high = high, high + size
+    high = min(high, len(text))
+    if fits(high):
+        return high
+    while high - low > max(1, size // 64):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 

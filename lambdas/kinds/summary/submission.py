@@ -55,12 +55,13 @@ def _check_text(request: SummaryInput, model: Model, text: str) -> None:
 
 
 def _check_document(request: SummaryInput, model: Model, owner: str, document_id: str) -> None:
-    """As if each character were one byte: the first stage reads the text, which may have more."""
+    """As if the text had letters only: the first stage reads it, and may find more tokens."""
     document = document_dependencies.catalog.get(owner, document_id)
     if document is None:
         message = "You have no indexed document of this name. GET /documents lists yours."
         raise InvalidRequest(message, field="input.document_id")
-    size, tokens = summary_dependencies.settings.summary_part_tokens, estimate_text("x" * document.characters)
+    size = summary_dependencies.settings.summary_part_tokens
+    tokens = document.characters * estimate_text("x" * 1000) // 1000
     parts = min(MAX_PARTS, max(1, math.ceil(tokens / size)))
     _check(request, model, [tokens // parts] * parts, max(size, tokens // parts))
 

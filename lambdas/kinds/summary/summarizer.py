@@ -54,8 +54,7 @@ class Summarizer:
         """The summary of a part. Of a text with one part, it is the whole summary."""
         single = self._plan.parts == 1
         prompt = prompts.whole(self._form) if single else prompts.part(self._sizes.words, self._sizes.tokens)
-        text = lambda: read_part(self._blobs, self._job.job_id, number)  # noqa: E731
-        return self._answer(f"part-{number:04d}", prompt, text)
+        return self._answer(f"part-{number:04d}", prompt, lambda: read_part(self._blobs, self._job.job_id, number))
 
     def reduce(self) -> dict[str, Any]:
         """The result, from the summaries of all parts. Raises Postponed before the function's time is over."""
