@@ -126,7 +126,7 @@ class Calls:
     NAMES = ("requests", "completed", "input_tokens", "output_tokens")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an answer that was left counts when it is collected, perhaps inside
         self._by_key: dict[str, Counter[str]] = defaultdict(lambda: Counter(dict.fromkeys(self.NAMES, 0)))
 
     def add(self, key: str, **numbers: int) -> None:

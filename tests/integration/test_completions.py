@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from tests.simulated_cloud.calls import Call, Killed, client_error
+from tests.simulated_cloud.calls import Call, Killed
 from tests.support import bedrock
 from tests.support.service import Service
 
@@ -176,56 +175,3 @@ def test_rate_limit(service: Service, knob: Knob) -> None:
     # a call follows its slot within milliseconds, and not always as many
     assert min(later - earlier for earlier, later in zip(started, started[2:], strict=False)) > 0.95
     assert started[-1] - started[0] < 2 * 12 / 2
-
-
-class TestFaultyProvider:
-    """The provider throttles, hangs, cuts answers and fails at random, and workers are killed."""
-
-    def test_jobs(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Each of 100 jobs ends right, and none pays twice for an answer that was recorded."""
-        chance = random.Random(7)
-        billed: Counter[str] = Counter()
-
-        def stream(params: dict[str, Any]) -> dict[str, Any]:
-            prompt = params["messages"][0]["content"][0]["text"]
-            events, fate = bedrock.stream_events(params), chance.random()
-            if fate < 0.1:
-                raise throttled()
-            if fate < 0.15:
-                raise ReadTimeoutError(endpoint_url="https://bedrock")
-            if fate < 0.2:
-                raise unavailable()
-            if fate < 0.3:
-                return {"stream": bedrock.Stream(events[: chance.randrange(len(events) - 1)])}
-            billed[prompt] += 1
-            return {"stream": bedrock.Stream(events)}
-
-        def throttled() -> Exception:
-            return client_error(calls(service)[-1], "ThrottlingException")
-
-        def unavailable() -> Exception:
-            return client_error(calls(service)[-1], "ServiceUnavailableException")
-
-        monkeypatch.setitem(service.cloud.calls.answers, STREAM, stream)
-        lost: Counter[str] = Counter()
-
-        def kill(call: Call) -> None:
-            if chance.random() < 0.01:
-                raise Killed
-
-        service.cloud.on("*", "*", kill, function="worker", times=None, after=True)
-        jobs = {f"Number {number}.": ask(service, f"Number {number}.") for number in range(100)}
-        with service.paused_reaper():
-            service.cloud.settle(within=4 * HOUR)
-        outcomes = Counter()
-        for prompt, job_id in jobs.items():
-            job = service.job(job_id)
-            outcomes[job["status"]] += 1
-            if job["status"] == "completed":
-                assert job["result"]["text"] == f"You said: {prompt}"
-            else:
-                assert job["error"]["code"] in {"model_unavailable", "stream_cut", "attempts_exhausted"}
-            lost[prompt] = billed[prompt] - 1
-        assert outcomes["completed"] >= 80
-        again = {prompt: extra for prompt, extra in lost.items() if extra > 0}
-        assert len(again) <= 5, "an answer is lost only if the worker dies between the call and its recording"
