@@ -69,6 +69,7 @@ class Config:
     chunk_size: int
     chunk_overlap: int
     chunks_per_batch: int
+    summary_part_tokens: int
     job_deadline_minutes: int
 
     account_concurrency: int
@@ -117,8 +118,8 @@ class Config:
 
     @property
     def reserved_concurrency(self) -> int:
-        """What is reserved in all. Documents have two parsing functions: one extracts, one cuts."""
-        parsers = 2 * self.parsing_reserved_concurrency
+        """What is reserved in all. Three functions parse: documents have two, and summaries one."""
+        parsers = 3 * self.parsing_reserved_concurrency
         return self.long_poll_reserved_concurrency + self.search_reserved_concurrency + parsers
 
     @property
@@ -262,9 +263,9 @@ def _account_can_reserve(config: Config) -> None:
         key = f"{name}_reserved_concurrency"
         if getattr(config, key) and config.reserved_concurrency > most:
             raise ConfigError(
-                f"{key}: {config.reserved_concurrency} are reserved in all (parsing counts twice), but AWS lets "
-                f"an account of {config.account_concurrency} reserve {most}: {MIN_UNRESERVED} stay unreserved. "
-                "Reserve less, or raise the account's quota and set account_concurrency"
+                f"{key}: {config.reserved_concurrency} are reserved in all (parsing counts three times), but "
+                f"AWS lets an account of {config.account_concurrency} reserve {most}: {MIN_UNRESERVED} stay "
+                "unreserved. Reserve less, or raise the account's quota and set account_concurrency"
             )
 
 
@@ -307,6 +308,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("chunk_size", 20, 20_000),
     _between("chunk_overlap", 0, 10_000),
     _between("chunks_per_batch", 1, 500),
+    _between("summary_part_tokens", 200, 100_000),
     _between("account_concurrency", 10, 100_000),  # a new account has 10
     *(_between(f"{queue}_concurrency", 2, 1000) for queue in QUEUES),
     _between("job_deadline_minutes", 5, SQS_RETENTION_MINUTES),

@@ -4,10 +4,12 @@ from core.jobs import Kind
 from kinds.completion.kind import COMPLETION
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
+from kinds.summary.kind import SUMMARY
 
 ALL = (
     COMPLETION,
     DOCUMENT,
     REPLAY,
+    SUMMARY,
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in ALL}

@@ -60,6 +60,7 @@ class RestFunctions(Construct):
             | outbound_environment(config)
             | models_environment(config)
             | {
+                "SUMMARY_PART_TOKENS": str(config.summary_part_tokens),
                 "DATA_BUCKET": storage.data.bucket_name,
                 "SECRETS_KEY": storage.secrets_key.key_arn,
                 "JOB_DEADLINE_MINUTES": str(config.job_deadline_minutes),

@@ -70,7 +70,7 @@ class TestStart:
         service.cloud.poll("publisher")
         service.cloud.poll("start_job")
         states = service.cloud.client("stepfunctions")
-        machine = service.cloud.output("StateMachine")
+        machine = service.cloud.output("DocumentStateMachine")
         (execution,) = states.list_executions(stateMachineArn=machine)["executions"]
         states.stop_execution(executionArn=execution["executionArn"])
         tell(service, "document.uploaded", job_id)

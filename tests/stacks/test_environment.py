@@ -18,6 +18,7 @@ from core.aws.settings import Environment, Setting
 from core.dependencies import Settings
 from kinds.document.dependencies import DocumentSettings
 from kinds.registry import KINDS
+from kinds.summary.dependencies import SummarySettings
 from tests.stacks.own_kinds import SHIPPED
 from tests.stacks.templates import Assembly
 
@@ -35,14 +36,15 @@ HANDLERS = {path.parent.name: module_name(path) for path in FILES}
 
 COMMON = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"}
 OF_KINDS = {
-    "api": ("kinds.document.routes", "kinds.completion.prompt"),
-    "worker": ("kinds.document.batches", "kinds.completion.work"),
+    "api": ("kinds.document.routes", "kinds.completion.prompt", "kinds.summary.submission"),
+    "worker": ("kinds.document.batches", "kinds.completion.work", "kinds.summary.batches"),
 }
 """What kinds bring into functions that serve all of them: routes, the price of a job, the work of a message."""
 
 SOURCES: dict[str, tuple[str, type[Environment]]] = {
     "dependencies": ("core/dependencies.py", Settings),
     "document_dependencies": ("kinds/document/dependencies.py", DocumentSettings),
+    "summary_dependencies": ("kinds/summary/dependencies.py", SummarySettings),
 }
 """The objects that hold a function's parts: where their class is, and the settings that it reads."""
 

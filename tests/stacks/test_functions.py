@@ -72,7 +72,7 @@ def test_reserved_concurrency(app: Assembly, overridden: Assembly) -> None:
         }
         for assembly in (app, overridden)
     ]
-    parsers = {"validate_document": 50, "chunk_document": 50}
+    parsers = {"validate_document": 50, "chunk_document": 50, "plan_summary": 50}
     assert found == [{}, {"long_poll": 300, "search": 20, **parsers}]
 
 
@@ -107,6 +107,7 @@ def test_layers_of_functions(app: Assembly) -> None:
     assert {f: found[1:] for f, found in layers.items() if found[1:]} == {
         "validate_document": ["DocumentsLayer"],
         "chunk_document": ["ChunkingLayer"],
+        "plan_summary": ["DocumentsLayer"],
         "search": ["VectorsLayer"],
         **{name: ["SigningLayer"] for name in ("api", "sender")},
     }

@@ -83,12 +83,13 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
             "WebhooksDeadLetters4F5CA89C",
         },
         "AWS::SNS::Topic": {"FanOutDocEvents7FB2F7E6", "FanOutErrorAlertsBDA55059"},
-        "AWS::StepFunctions::StateMachine": {"KindsDocumentMachine8B61F34C"},
+        "AWS::StepFunctions::StateMachine": {"KindsDocumentMachine8B61F34C", "KindsSummaryMachineC4F2568B"},
         # those that a state machine calls
         "AWS::Lambda::Function": {
             "FunctionsValidateDocument7BF26356",
             "FunctionsChunkDocument57C57479",
             "FunctionsStoreVectorsAD9A7289",
+            "FunctionsPlanSummary2A9217CE",
             "FunctionsFinishJob5B889F16",
         },
         "AWS::ApiGateway::RestApi": {"RestApi79D61EE8"},
@@ -100,6 +101,7 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
             "GatewayLogsAccessDE285286",
             "GatewayLogsLiveAccessC09D7C42",
             "KindsDocumentMachineLogs2350B4E3",
+            "KindsSummaryMachineLogsB4FCBF59",
         },
     },
 }
@@ -114,6 +116,7 @@ OUTPUTS = {
     "DocEventsTopic",
     "ErrorAlertsTopic",
     "DocumentStateMachine",
+    "SummaryStateMachine",
 }
 EXPORTS = {
     "RecadoStorage:ExportsOutputRefJobsDF1CC2D40B4BB8E8",

@@ -21,6 +21,8 @@ from kinds.document.chunk_document.handler import MAX_BATCHES, batch_size
 from kinds.document.index import embedding
 from kinds.document.kind import DOCUMENT
 from kinds.registry import KINDS
+from kinds.summary.parts import MAX_PARTS
+from stacks.kinds.declarations import retryable_errors
 from stacks.kinds.definition import expand
 from tests.stacks.machines import (
     LAST_RESORT,
@@ -83,7 +85,7 @@ def own(names: set[str]) -> set[str]:
 
 
 def retryable() -> set[str]:
-    return {cls.__name__ for cls in errors.Retryable.__subclasses__()}
+    return {cls.__name__ for cls in errors._subclasses(errors.Retryable) if not cls.__subclasses__()}
 
 
 def worth_another_try(machine: Machine) -> set[str]:
@@ -116,7 +118,7 @@ def test_what_is_deployed_is_the_file_expanded(app: Assembly, name: str) -> None
     assert machines(app)[name].definition == expand(
         json.loads(FILES[name].read_text()),
         stages=[*kind.stages, "notify"],
-        retryable=[cls.__name__ for cls in errors.Retryable.__subclasses__()],
+        retryable=retryable_errors(),
         attempts=kind.max_attempts,
     )
 
@@ -145,10 +147,10 @@ def test_retries_and_retryable_classes_agree(machine: Machine) -> None:
         assert own(set(retried(machine.tasks[name]))) == own(worth_another_try(machine))
 
 
-def test_a_retryable_class_has_no_children() -> None:
-    """Step Functions compares names, so a subclass would pass by the Retry of its parent."""
-    assert [cls for cls in errors.Retryable.__subclasses__() if cls.__subclasses__()] == []
-    assert all(cls.retryable for cls in errors.Retryable.__subclasses__())
+def test_retries_name_classes_without_children() -> None:
+    """Step Functions compares names, so the name of a parent in a Retry would not match its subclasses."""
+    assert set(retryable_errors()) == retryable()
+    assert all(cls.retryable for cls in errors._subclasses(errors.Retryable))
 
 
 def test_every_own_name_is_a_class(machine: Machine) -> None:
@@ -562,3 +564,38 @@ def test_batches_never_outnumber_the_history(chunks: int, usual: int) -> None:
     assert 1 <= batches <= MAX_BATCHES
     assert in_each >= usual
     assert in_each == usual or math.ceil(chunks / (in_each - 1)) > MAX_BATCHES
+
+
+# Summaries
+
+
+@pytest.fixture(scope="session")
+def summary(app: Assembly) -> Machine:
+    return machines(app)["summary"]
+
+
+def test_messages_of_a_summary(summary: Machine) -> None:
+    """Both messages have every key that the worker, the reaper and the kind read. The last one asks to merge."""
+    read = subscripts(ROOT / "lambdas/kinds/summary/batches.py", "message")
+    assert read == {"batch", "execution"}
+    for name, merges in (("SummarizePart", False), ("ReduceSummaries", True)):
+        body = summary.tasks[name]["Parameters"]["MessageBody"]
+        message = read_embedding_message(json.dumps(dict.fromkeys(keys(body), 1)))
+        assert isinstance(message, BatchMessage)
+        assert (message.token, message.job_id, message.execution, message.batch) == (1, "1", "1", 1)
+        assert body.get("reduce", False) is merges
+
+
+def test_the_calls_of_a_summary_may_take_until_the_deadline(summary: Machine) -> None:
+    """Messages may queue for hours: the limit is what is left of the job's time."""
+    for name in ("SummarizePart", "ReduceSummaries"):
+        assert summary.tasks[name]["TimeoutSecondsPath"] == "$.timeout_seconds"
+
+
+def test_the_history_has_room_for_every_part(summary: Machine) -> None:
+    """400 parts, each sent at the last retry, and every other state at its last: well within 25,000 events."""
+    iterations = MAX_PARTS * (2 + events_of(summary.tasks["SummarizePart"]))
+    others = sum(events_of(state) for name, state in summary.tasks.items() if name != "SummarizePart")
+    assert iterations + others + 4 * len(summary.states) < MAX_EVENTS / 2
+    assert MAX_PARTS <= MAX_ARRAY_RANGE
+    assert summary.states["SummarizeParts"]["ResultPath"] is None

@@ -245,7 +245,7 @@ class TestLastResort:
         job_id = service.submit()
         service.cloud.settle()
         execution = service.cloud.execution(job_id)
-        machine = service.cloud.output("StateMachine")
+        machine = service.cloud.output("DocumentStateMachine")
         detail = {"name": job_id, "status": "TIMED_OUT", "stateMachineArn": machine, "executionArn": execution.arn}
         service.cloud.bus.put("aws.states", "Step Functions Execution Status Change", detail, [execution.arn])
         service.cloud.settle()
@@ -257,7 +257,11 @@ class TestLastResort:
         """A late word of an execution's end changes nothing for a job that is final."""
         job_id = service.submit()
         service.cloud.settle(within=60)
-        detail = {"name": job_id, "status": "FAILED", "stateMachineArn": service.cloud.output("StateMachine")}
+        detail = {
+            "name": job_id,
+            "status": "FAILED",
+            "stateMachineArn": service.cloud.output("DocumentStateMachine"),
+        }
         service.cloud.bus.put("aws.states", "Step Functions Execution Status Change", detail, [])
         service.cloud.settle(within=60)
         service.assert_over(job_id, "completed")
@@ -292,7 +296,7 @@ class TestStart:
         job_id = service.submit()
         service.cloud.settle()
         given = json.dumps(service.cloud.execution(job_id).input)
-        machine = service.cloud.output("StateMachine")
+        machine = service.cloud.output("DocumentStateMachine")
         service.cloud.client("stepfunctions").start_execution(stateMachineArn=machine, name="again", input=given)
         service.cloud.settle(within=300)
         assert service.cloud.execution("again").status == "FAILED"

@@ -169,6 +169,7 @@ ENVIRONMENT = {
     "CHUNK_SIZE": "40",
     "CHUNK_OVERLAP": "0",
     "CHUNKS_PER_BATCH": "2",
+    "SUMMARY_PART_TOKENS": "200",
 }
 ACCOUNT = "eu-west-1:123456789012"
 QUEUES = {
@@ -210,7 +211,14 @@ def forget() -> None:
     """Clear what functions keep while they are warm."""
     for module in list(sys.modules.values()):
         if str(getattr(module, "__file__", "")).startswith(str(LAMBDAS)):
-            for name in ("dependencies", "document_dependencies", "app", "histories", "worker"):
+            for name in (
+                "dependencies",
+                "document_dependencies",
+                "summary_dependencies",
+                "app",
+                "histories",
+                "worker",
+            ):
                 clear = getattr(getattr(module, name, None), "cache_clear", None)
                 if clear:
                     clear()

@@ -39,9 +39,14 @@ def _finish(event: dict[str, Any]) -> Job:
 
 
 def succeeded(event: dict[str, Any]) -> Job:
-    """Complete the job, with the writes of its kind in the same transaction."""
+    """Complete the job, with the writes of its kind in the same transaction.
+
+    A repeated Task finds it completed, and its result perhaps cleaned up.
+    """
     jobs, services = dependencies.jobs, dependencies.services
     job = jobs.get(event["job_id"])
+    if job.status == "completed":
+        return job
     kind, result = KINDS[job.kind], result_of(services.blobs, event["result"])
     return complete_job(jobs, services, kind, job, lease=event["execution"], result=result)
 

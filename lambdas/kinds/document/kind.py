@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from core.errors import Superseded
 from core.events import timestamp
 from core.jobs import Completion, Inputs, Job, Kind, Services
-from core.models import Request, ShortText, Text
-from kinds.document.index.catalog import Catalog, Document
+from core.models import Request, Text
+from kinds.document.index.catalog import Catalog, Document, DocumentName
 from kinds.document.index.vectors import ObjectVectors, version_of
 
 if TYPE_CHECKING:
@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 
 
 # ── input and events ────────────────────────────────────────────────────────────────────────────────────
-
-
-MAX_NAME_BYTES = 1000
-
-
-def _fits_key(text: str) -> str:
-    """A sort key of DynamoDB has at most 1,024 bytes, including the prefix of the name."""
-    if len(text.encode()) > MAX_NAME_BYTES:
-        raise ValueError(f"the name has more than {MAX_NAME_BYTES} bytes in UTF-8")
-    return text
-
-
-DocumentName = Annotated[ShortText, AfterValidator(_fits_key)]
 
 
 class DocumentInput(Request):

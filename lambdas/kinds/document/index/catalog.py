@@ -5,9 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from core import ids, jobs_table
+from core.models import ShortText
+
+MAX_NAME_BYTES = 1000
+
+
+def _fits_key(text: str) -> str:
+    """A sort key of DynamoDB has at most 1,024 bytes, including the prefix of the name."""
+    if len(text.encode()) > MAX_NAME_BYTES:
+        raise ValueError(f"the name has more than {MAX_NAME_BYTES} bytes in UTF-8")
+    return text
+
+
+DocumentName = Annotated[ShortText, AfterValidator(_fits_key)]
+"""An owner's name for a document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import sys
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -114,6 +114,12 @@ class ObjectVectors:
             matrices = list(pool.map(lambda place: self._matrix(self._batch(*place)), batches))
             best = _nearest(vector, matrices, top_k)
             return list(pool.map(lambda hit: self._hit(*batches[hit[0]], row=hit[1], score=hit[2]), best))
+
+    def chunks(self, version: Version) -> Iterator[dict[str, Any]]:
+        """All chunks, in order. Raises SourceNotFound if the version was deleted."""
+        for batch in range(version.batches):
+            lines = self._blobs.get(f"{self._batch(version, batch)}.jsonl").decode().splitlines()
+            yield from map(json.loads, lines)
 
     def delete(self, version: Version) -> None:
         self._blobs.delete_all(self._prefix(version))

@@ -9,6 +9,7 @@ import pytest
 
 from core import errors
 from core.dependencies import dependencies
+from core.jobs import begin, complete
 from jobs.finish_job.handler import explain, handler
 from kinds.document.kind import DOCUMENT
 from tests.unit.examples import job
@@ -49,6 +50,16 @@ def test_invalid_cause(cause: str) -> None:
     code, message = explain({"Error": "NoText", "Cause": cause})
     assert code == "no_text"
     assert message
+
+
+def test_repeated_success(environment: dict[str, str], jobs_table: str, bucket: str) -> None:
+    """A repeated Task finds the job completed, also if its result was cleaned up since."""
+    store = dependencies.jobs
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    store.apply(job_id, begin(DOCUMENT, stage="store", lease="arn:execution"))
+    store.apply(job_id, complete(DOCUMENT, lease="arn:execution", result={}))
+    event = {"job_id": job_id, "execution": "arn:execution", "result": {"result_key": f"work/{job_id}/gone.json"}}
+    assert handler(event, None) == {"job_id": job_id, "status": "completed"}
 
 
 def test_response(environment: dict[str, str], jobs_table: str) -> None:

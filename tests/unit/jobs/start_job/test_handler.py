@@ -131,7 +131,7 @@ def test_other_events(started: Executions, subject: Job, blobs: Blobs, name: str
     assert (started, len(list(blobs.keys("work/")))) == ([], 1)
 
 
-@pytest.mark.parametrize("name", ["summary.requested", "summary.deleted", "summary", "ping", ""])
+@pytest.mark.parametrize("name", ["opera.requested", "opera.deleted", "opera", "ping", ""])
 def test_unknown_kind(started: Executions, logged: Callable[[], list[dict[str, Any]]], name: str) -> None:
     """A message of an unknown kind is logged and deleted."""
     assert handle({"event": name, "job_id": "job_1"}) == handle({"event": name}) == []
