@@ -41,6 +41,7 @@ from core.jobs.queue_messages import BatchMessage, IndexingMessage, JobMessage, 
 from core.jobs.results import MAX_RESULT_BYTES, store_if_large
 from core.jobs.rows import event_item, job_item
 from core.jobs.tombstones import KEPT
+from core.jobs.usage import CallUsage, UsageStore
 from core.limits.daily import DailyQuotas
 from core.limits.holds import Holds
 from core.live.subscriptions import ACTIVE, REQUESTED, Subscriptions
@@ -390,6 +391,10 @@ EVENT = {
 }
 OWNER_EVENT = {"pk", "sk", "entity", "expires_at", "event_id", "name", "kind", "owner", "timestamp", "body"}
 PROGRESS = {"pk", "sk", "expires_at", "done", "total", "cursor", "reported_at"}
+USAGE = {
+    *("pk", "sk", "entity", "expires_at", "calls", "input_tokens", "output_tokens", "nano_usd", "faults"),
+    *("estimated", "unpriced", "partial_text"),
+}
 JOB_WEBHOOK = {"pk", "sk", "expires_at", "at", "status"}
 DURATIONS = {"pk", "sk", "entity", "expires_at", "seconds"}
 COUNTED = {"pk", "sk", "entity", "expires_at"}
@@ -422,6 +427,7 @@ KEYS_OF_JOBS_TABLE = {
     "job": ("JOB#job_1", "META"),
     "event": ("JOB#job_1", "EVENT#000007"),
     "progress": ("JOB#job_1", "PROGRESS"),
+    "usage": ("JOB#job_1", "USAGE"),
     "webhook": ("JOB#job_1", "WEBHOOK"),
     "subscribers": ("JOB#job_1", "LIVE"),
     "subscription": ("JOB#job_1", "LIVE#c="),
@@ -491,6 +497,7 @@ def test_keys_of_jobs_table() -> None:
         "job": jobs_table.job_key("job_1"),
         "event": jobs_table.event_key("job_1", 7),
         "progress": jobs_table.progress_key("job_1"),
+        "usage": jobs_table.usage_key("job_1"),
         "webhook": jobs_table.webhook_key("job_1"),
         "subscribers": jobs_table.subscribers_key("job_1"),
         "subscription": jobs_table.subscription_key("job_1", "c="),
@@ -542,15 +549,20 @@ def test_tombstones() -> None:
 
 
 def test_attributes_beside_jobs() -> None:
-    """Progress, webhooks, durations and idempotency keys have these attributes. Others need a migration."""
+    """Progress, usage, webhooks, durations and idempotency keys have these attributes."""
     table = MemoryTable()
     store = JobStore(table, "jobs", clock=lambda: NOW)
     stored = store.submit(DOCUMENT, job(at=NOW), idempotency=Idempotency("key", "", 60)).job
     store.progress.save(stored, done=1, total=2, cursor="x", was=None)
     store.record_webhook(stored.job_id, {"status": "pending"}, at=CREATED_AT, expires_at=1)
     store.durations.record(replace(stored, status="completed", finished_at=CREATED_AT))
+    usage = UsageStore(table, "jobs")
+    call = CallUsage(input_tokens=1, output_tokens=1, cost_usd=None, estimated=True, partial_text="x")
+    usage.add(stored, call)
+    usage.count_fault(stored)
     by_sk = {item["sk"]: set(item) for item in table.items.values()}
     assert by_sk["PROGRESS"] == PROGRESS
+    assert by_sk["USAGE"] == USAGE
     assert by_sk["WEBHOOK"] == JOB_WEBHOOK
     assert by_sk["DURATIONS#document"] == DURATIONS
     assert by_sk["IDEM"] == IDEMPOTENCY

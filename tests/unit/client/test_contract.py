@@ -27,6 +27,7 @@ PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
     (models.JobSummary, jobs.JobSummary),
     (models.Job, jobs.JobAccepted),
     (models.Progress, jobs.Progress),
+    (models.ModelUsage, jobs.ModelUsage),
     (models.Failure, jobs.Failure),
     (models.LiveTicket, LiveTicket),
     (models.Upload, uploads.Upload),

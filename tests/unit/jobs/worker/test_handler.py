@@ -10,7 +10,7 @@ import pytest
 
 from core.aws.blobs import Blobs
 from core.dependencies import dependencies
-from core.errors import Throttled
+from core.errors import Postponed, Throttled
 from core.jobs import Job, JobStore, begin, cancel
 from jobs.worker.handler import LAST_RECEIVE, handler
 from kinds.document.index import embedding
@@ -79,6 +79,7 @@ def calls(store: JobStore) -> Iterator[Calls]:
         "stepfunctions:SendTaskSuccess",
         "stepfunctions:SendTaskFailure",
         "sqs:ChangeMessageVisibility",
+        "sqs:SendMessage",
     ):
         calls.answers[action] = lambda params: {}
     with calls.intercepted():
@@ -100,6 +101,20 @@ def work(subject: Job, *, receives: int = 1, execution: str = EXECUTION) -> list
 def results(calls: Calls) -> list[tuple[str, str | None]]:
     """The results that the state machine received: the call and the error."""
     return [(call.operation, call.params.get("error")) for call in calls.log if call.service == "stepfunctions"]
+
+
+def test_postponed(subject: Job, model: Model, calls: Calls, store: JobStore) -> None:
+    """A postponed batch is sent again with its token and a delay, and the job says what it waits for meanwhile."""
+    model.error = {"one": Postponed("rate_limit", 6.5)}
+    assert work(subject, receives=LAST_RECEIVE) == []
+    (sent,) = [call.params for call in calls.log if call.operation == "SendMessage"]
+    assert (sent["DelaySeconds"], sent["MessageGroupId"]) == (7, "ana")
+    assert json.loads(sent["MessageBody"])["task_token"] == "t" * 20
+    assert results(calls) == []
+    assert store.get(subject.job_id).waiting_for == "rate_limit"
+    assert work(subject) == []
+    assert results(calls) == [("SendTaskSuccess", None)]
+    assert store.get(subject.job_id).waiting_for is None
 
 
 def test_visibility(subject: Job, model: Model, calls: Calls) -> None:
