@@ -16,15 +16,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core.errors import Conflict, JobClosed, NotDue
+from core.errors import Conflict, JobClosed, ModelUnavailable, NotDue
 from core.jobs.job import Job
 from core.jobs.kind import QUEUED, Kind
 
 BACKOFF = "backoff"
 PLACE = "running_jobs"
 """A job waits for a place among the owner's jobs that run on state machines."""
-OVERDUE = "The job took too long. Retry it."
+PROVIDER_CIRCUIT = "provider_circuit"
+"""A job waits because the provider of its model failed."""
+OVERDUE = "The job took too long. Retry it, or split its input."
 NEVER_STARTED = "The job waited too long for your other jobs to end. Submit fewer jobs at once, and retry it."
+NO_MODEL = "The provider of the model failed until the job's deadline. Retry the job later."
 EXHAUSTED = {"code": "attempts_exhausted", "message": "The worker was lost in every attempt. Retry the job."}
 LOST = {"code": "worker_lost", "message": "The worker was lost. The job is tried again."}
 
@@ -258,6 +261,8 @@ def fail(*, code: str, message: str, stage: str | None = None, lease: str | None
 
 def expire(job: Job, now: str) -> Transition | None:
     """Fail an open job whose deadline has passed. A job that has ended does not change."""
+    if job.waiting_for == PROVIDER_CIRCUIT:
+        return fail(code=ModelUnavailable.code, message=NO_MODEL)(job, now)
     message = NEVER_STARTED if job.waiting_for == PLACE else OVERDUE
     return fail(code="deadline_exceeded", message=message)(job, now)
 

@@ -49,14 +49,21 @@ class JobMessage:
 
 @dataclass(frozen=True, slots=True)
 class BatchMessage:
-    """A batch of a job's work, with the token of the task that waits for it. `fields`: the whole message."""
+    """A batch of a job's work, with the token of the task that waits for it. `fields`: the whole message.
+
+    `failures`: how often it failed before it was sent again.
+    """
 
     token: str
     fields: Mapping[str, Any]
 
     @property
-    def body(self) -> str:
-        return json.dumps(dict(self.fields))
+    def failures(self) -> int:
+        return int(self.fields.get("failures", 0))
+
+    def after(self, failures: int) -> str:
+        """The body of the same message, sent again after so many failures."""
+        return json.dumps({**self.fields, "failures": failures})
 
     @property
     def job_id(self) -> str:

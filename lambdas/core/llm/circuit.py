@@ -24,8 +24,8 @@ from typing import Any
 from core import jobs_table
 from core.aws.dynamodb import Item
 from core.jobs.kind import Wait
+from core.jobs.machine import PROVIDER_CIRCUIT
 
-REASON = "provider_circuit"
 FAULTS = 5
 MIN_OPEN_SECONDS, MAX_OPEN_SECONDS = 10, 300
 PROBE_SECONDS = 60
@@ -94,7 +94,7 @@ class Circuits:
             return None
         # Jobs come back at different times: one of them is a probe, and the others find out in the meantime.
         spread = self._spread(0, min(state.open_seconds, MAX_SPREAD_SECONDS))
-        return Wait(REASON, max(math.ceil((0 if at_once else remaining / 1000) + spread), 1))
+        return Wait(PROVIDER_CIRCUIT, max(math.ceil((0 if at_once else remaining / 1000) + spread), 1))
 
     def succeeded(self, provider: str, owner: str) -> None:
         """The provider answered. A refusal of the request (4xx) is an answer, too."""

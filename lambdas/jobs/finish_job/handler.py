@@ -10,14 +10,12 @@ from core.dependencies import dependencies
 from core.errors import INTERNAL_ERROR, JobClosed, JobDeleted, JobFailure, by_name
 from core.jobs import Job, fail
 from core.jobs.finish import complete_job
+from core.jobs.machine import expire
 from core.jobs.results import result_of
 from core.log import logger
 from kinds.registry import KINDS
 
-ENDED = {
-    "TIMED_OUT": ("deadline_exceeded", "The job took too long. Retry it, or split its input."),
-    "ABORTED": ("aborted", "The job was stopped by an operator. Retry it."),
-}
+ABORTED = ("aborted", "The job was stopped by an operator. Retry it.")
 INTERNAL = ("internal", INTERNAL_ERROR)
 
 
@@ -56,16 +54,15 @@ def failed(event: dict[str, Any]) -> Job:
     jobs = dependencies.jobs
     if event["error"].get("Error") == JobClosed.__name__:
         return jobs.get(event["job_id"])
+    if event["error"].get("Error") == "States.Timeout":
+        return jobs.apply(event["job_id"], expire)
     code, message = explain(event["error"])
     return jobs.apply(event["job_id"], fail(code=code, message=message, stage=event["stage"]))
 
 
 def explain(error: dict[str, str]) -> tuple[str, str]:
     """(code, message) for the job's owner. Errors of other libraries may contain internal details."""
-    name = error.get("Error", "")
-    if name == "States.Timeout":
-        return ENDED["TIMED_OUT"]
-    known = by_name(name)
+    known = by_name(error.get("Error", ""))
     if known is None:
         return INTERNAL
     if issubclass(known, JobFailure):
@@ -82,5 +79,7 @@ def _message(cause: str) -> str:
 
 def execution_ended(detail: dict[str, Any]) -> Job:
     """Fail the job whose id is the name of the execution. NotifyFailure has ended most failed jobs before."""
-    code, message = ENDED.get(detail["status"], INTERNAL)
+    if detail["status"] == "TIMED_OUT":
+        return dependencies.jobs.apply(detail["name"], expire)
+    code, message = ABORTED if detail["status"] == "ABORTED" else INTERNAL
     return dependencies.jobs.apply(detail["name"], fail(code=code, message=message))

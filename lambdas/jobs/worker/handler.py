@@ -13,7 +13,7 @@ from typing import Any
 from core.aws import task_tokens
 from core.aws.batch import BatchResponse, Record, process, receives
 from core.dependencies import dependencies
-from core.errors import JobDeleted, JobFailure, NotFound, Postponed, RecadoError
+from core.errors import JobDeleted, JobFailure, ModelFault, NotFound, Postponed, RecadoError
 from core.jobs import Job
 from core.jobs.attempt import seconds_left
 from core.jobs.finish import clean_up_if_failed
@@ -54,18 +54,19 @@ def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> N
         if job:
             _clean_up_if_failed(job)
         return
+    failures = message.failures + receives(record) - 1
     try:
         _work_on_batch(job, message, left)
         _clean_up_if_failed(job)
     except Postponed as error:
-        _send_again(job, message, error)
+        _send_again(job, message, error, failures=failures)
     except JobFailure as error:
         fail_task(message.token, error)
     except JobDeleted as error:
         _clean_up_if_failed(job)
         fail_task(message.token, error)
     except Exception as error:
-        if receives(record) >= LAST_RECEIVE:
+        if failures + 1 >= _max_failures(job, error):
             logger.exception("batch failed in its last attempt", job_id=job.job_id, batch=message.batch)
             fail_task(message.token, error)
             return
@@ -77,13 +78,18 @@ def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> N
         task_tokens.send_success(dependencies.states, message.token)
 
 
-def _send_again(job: Job, message: BatchMessage, error: Postponed) -> None:
+def _max_failures(job: Job, error: Exception) -> int:
+    """A failed call of a language model may have been billed, so it is made as often as the job may be tried."""
+    return min(LAST_RECEIVE, KINDS[job.kind].max_attempts) if isinstance(error, ModelFault) else LAST_RECEIVE
+
+
+def _send_again(job: Job, message: BatchMessage, error: Postponed, *, failures: int) -> None:
     """Send a new message: one that is received five times goes to the dead-letter queue. The task waits on."""
     if job.waiting_for != error.reason:
         dependencies.jobs.apply(job.job_id, note_wait(error.reason))
     dependencies.sqs.send_message(
         QueueUrl=dependencies.settings.embedding_queue_url,
-        MessageBody=message.body,
+        MessageBody=message.after(failures),
         MessageGroupId=job.owner,
         DelaySeconds=queue_delay(error.seconds),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.aws.blobs import Blobs, work_folder
 from core.errors import Postponed, RecadoError, SourceNotFound
 from core.jobs import Job
-from core.llm import circuit
+from core.jobs.machine import PROVIDER_CIRCUIT
 
 SAMPLE = {
     "summary": "(A recorded sample: no model answered.) A service runs slow work and reports when it is done.",
@@ -24,7 +24,7 @@ def stands_in(blobs: Blobs, job: Job) -> bool:
 
 def may_stand_in(blobs: Blobs, job: Job, batch: int, error: RecadoError) -> bool:
     """Count a failed try, and say whether it was the last."""
-    if not job.input["allow_sample"] or (isinstance(error, Postponed) and error.reason != circuit.REASON):
+    if not job.input["allow_sample"] or (isinstance(error, Postponed) and error.reason != PROVIDER_CIRCUIT):
         return False
     tries = _tries(blobs, job, batch) + 1
     blobs.put(_key(job, f"{batch:04d}"), str(tries).encode())

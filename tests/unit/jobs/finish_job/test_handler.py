@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 
 from core import errors
 from core.dependencies import dependencies
 from core.jobs import begin, complete
+from core.jobs.machine import note_wait
 from jobs.finish_job.handler import explain, handler
 from kinds.document.kind import DOCUMENT
 from tests.unit.examples import job
@@ -27,7 +29,6 @@ def test_job_failures(cls: type[errors.JobFailure]) -> None:
 @pytest.mark.parametrize(
     ("error", "cause", "code"),
     [
-        ("States.Timeout", "", "deadline_exceeded"),
         ("Throttled", '{"errorMessage": "secret"}', "throttled"),
         ("Unavailable", '{"errorMessage": "secret"}', "unavailable"),
         ("ValueError", '{"errorMessage": "secret"}', "internal"),
@@ -60,6 +61,28 @@ def test_repeated_success(environment: dict[str, str], jobs_table: str, bucket: 
     store.apply(job_id, complete(DOCUMENT, lease="arn:execution", result={}))
     event = {"job_id": job_id, "execution": "arn:execution", "result": {"result_key": f"work/{job_id}/gone.json"}}
     assert handler(event, None) == {"job_id": job_id, "status": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("waiting_for", "code"), [(None, "deadline_exceeded"), ("provider_circuit", "model_unavailable")]
+)
+@pytest.mark.parametrize("is_state", [True, False])
+def test_timeout(
+    environment: dict[str, str], jobs_table: str, waiting_for: str | None, code: str, is_state: bool
+) -> None:
+    """A state or an execution that timed out exceeds the deadline, or shows that no model answered until then."""
+    store = dependencies.jobs
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    store.apply(job_id, begin(DOCUMENT, stage="embed", lease="arn:execution"))
+    store.apply(job_id, note_wait(waiting_for))
+    event: dict[str, Any] = {"detail-type": "Step Functions Execution Status Change"}
+    event["detail"] = {"name": job_id, "status": "TIMED_OUT"}
+    if is_state:
+        event = {"job_id": job_id, "execution": "e", "stage": "embed", "error": {"Error": "States.Timeout"}}
+    handler(event, None)
+    error = store.get(job_id).error
+    assert error is not None
+    assert (error["code"], error["stage"]) == (code, "embed")
 
 
 def test_response(environment: dict[str, str], jobs_table: str) -> None:

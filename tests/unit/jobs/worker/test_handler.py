@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from core.aws.blobs import Blobs
 from core.dependencies import dependencies
-from core.errors import Postponed, Throttled
+from core.errors import ModelUnavailable, Postponed, Throttled
 from core.jobs import Job, JobStore, begin, cancel
 from jobs.worker.handler import LAST_RECEIVE, handler
 from kinds.document.index import embedding
@@ -86,12 +87,12 @@ def calls(store: JobStore) -> Iterator[Calls]:
         yield calls
 
 
-def work(subject: Job, *, receives: int = 1, execution: str = EXECUTION) -> list[str]:
+def work(subject: Job, *, receives: int = 1, execution: str = EXECUTION, **more: Any) -> list[str]:
     task = {"task_token": "t" * 20, "job_id": subject.job_id, "execution": execution, "batch": 0, "batches": 1}
     record = {
         "messageId": "m",
         "receiptHandle": "r",
-        "body": json.dumps(task),
+        "body": json.dumps({**task, **more}),
         "attributes": {"ApproximateReceiveCount": str(receives)},
     }
     answer = handler({"Records": [record]}, Context())
@@ -115,6 +116,19 @@ def test_postponed(subject: Job, model: Model, calls: Calls, store: JobStore) ->
     assert work(subject) == []
     assert results(calls) == [("SendTaskSuccess", None)]
     assert store.get(subject.job_id).waiting_for is None
+
+
+def test_failures_of_a_model(subject: Job, model: Model, calls: Calls) -> None:
+    """A call of a language model that fails is made three times, however often its message waited in between."""
+    for receives in (1, 2):
+        model.error = {"one": ModelUnavailable("503")}
+        assert work(subject, receives=receives) == ["m"]
+    model.error = {"one": Postponed("provider_circuit", 9)}
+    assert work(subject, receives=3) == []
+    (sent,) = [json.loads(call.params["MessageBody"]) for call in calls.log if call.operation == "SendMessage"]
+    model.error = {"one": ModelUnavailable("503")}
+    assert work(subject, failures=sent["failures"]) == []
+    assert results(calls) == [("SendTaskFailure", "ModelUnavailable")]
 
 
 def test_visibility(subject: Job, model: Model, calls: Calls) -> None:
