@@ -24,6 +24,7 @@ OVERRIDES: dict[str, str] = {
     "models": '{"bedrock/smollm2-135m-instruct": {}}',  # `local.model` answers in Bedrock's place
     "cors_origins": "*",  # pages of this machine, and those opened from a file, may follow a job by its links
     "account_concurrency": "1000",  # this machine has no quota, so an owner gets all of its limits
+    "max_model_calls_per_owner": "2",  # all workers: whoever uses this machine is alone
     "allow_private_cidrs": "127.0.0.0/8",  # webhooks may go to this machine
     "webhook_allow_http": "true",
     "removal_policy": "destroy",

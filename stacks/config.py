@@ -83,6 +83,7 @@ class Config:
 
     max_open_jobs: int
     max_running_jobs: int
+    max_model_calls_per_owner: int
     max_holds_per_job: int
     max_holds_per_owner: int
     max_uploads_per_day: int
@@ -133,6 +134,14 @@ class Config:
         One owner gets at most half of what the workers of the queues leave.
         """
         return min(limit, max(MIN_PER_OWNER, (self.account_concurrency - self.queue_workers) // 2))
+
+    def calls_per_owner(self, limit: int) -> int:
+        """The limit of calls of models that one owner may have at a time; of 0: all workers but one.
+
+        Returns 0 if one owner may use all workers. Then no calls are counted.
+        """
+        limit = limit or self.embedding_concurrency - 1
+        return limit if limit < self.embedding_concurrency else 0
 
     @classmethod
     def from_context(cls, get: Callable[[str], Any]) -> Config:
@@ -322,6 +331,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     *(_between(f"{name}_reserved_concurrency", 0, 10_000) for name in RESERVABLE),
     _between("max_open_jobs", 1, 10_000),  # each submission counts the owner's open jobs
     _between("max_running_jobs", 1, 1000),
+    _between("max_model_calls_per_owner", 0, 1000),
     _between("max_holds_per_job", 1, 1000),
     _between("max_holds_per_owner", 1, 1000),
     _between("max_uploads_per_day", 1, 1_000_000),

@@ -77,6 +77,7 @@ class Settings(Environment):
     max_webhooks = number()
     max_open_jobs = number()
     max_running_jobs = number()
+    max_model_calls_per_owner = number()
     max_uploads_per_day = number()
     max_tickets_per_day = number()
     max_holds_per_job = number()
@@ -258,10 +259,13 @@ class Dependencies(Parts):
     def model_caller(self) -> ModelCaller:
         from core.jobs.usage import UsageStore
         from core.llm.caller import ModelCaller
+        from core.llm.in_flight import ModelCalls
 
         usage = UsageStore(self.dynamodb, self.settings.jobs_table)
         providers = {"bedrock": lambda: self.bedrock, "openai": lambda: self.openai}
-        return ModelCaller(lambda name: providers[name](), self.model_gate, self.blobs, usage)
+        limit = self.settings.max_model_calls_per_owner
+        calls = ModelCalls(self.dynamodb, self.settings.jobs_table, per_owner=limit)
+        return ModelCaller(lambda name: providers[name](), self.model_gate, calls, self.blobs, usage)
 
     # ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,6 +7,7 @@
     job, or its tombstone         JOB#{job_id}            META
     progress of a job             JOB#{job_id}            PROGRESS
     last webhook of a job         JOB#{job_id}            WEBHOOK
+    call of a model in flight     OWNER#{owner}           CALL#{place in 4 digits}
     document                      OWNER#{owner}           DOC#{document_id}
     durations of a kind of job    OWNER#{owner}           DURATIONS#{kind}
     webhook endpoint              OWNER#{owner}           ENDPOINT#{endpoint_id}
@@ -39,8 +40,8 @@
 - A deleted job leaves a tombstone until its expiry, so that late messages about it are dropped (`tombstones`).
 - Both indexes are sparse. gsi1 lists an owner's jobs, and the items to delete with a connection. gsi2 lists open
   jobs and connections: a job that ends loses its gsi2 key.
-- OPEN, RUNNING and HOLD items are counted by a query. There is no counter that many writers update, and none that
-  stays too high: OPEN and RUNNING are deleted in the transaction that ends the job, and a HOLD item expires.
+- OPEN, RUNNING, HOLD and CALL items are counted by a query. There is no counter that many writers update, and
+  none that stays too high: OPEN and RUNNING are deleted in the transaction that ends the job, others expire.
 - Clients choose idempotency keys and receive tickets, so only the SHA-256 of either is stored.
 - `expires_at` (epoch seconds) is the TTL attribute. DynamoDB deletes an expired item up to some days later, so
   stores ignore expired items:
@@ -59,7 +60,7 @@ ACTIVE_SHARDS = 8
 """An index partition takes 1,000 writes a second, so open jobs are spread over several."""
 EVENT_PREFIX, END_OF_EVENTS = "EVENT#", "EVENT#~"
 DOCUMENT_PREFIX, ENDPOINT_PREFIX = "DOC#", "ENDPOINT#"
-OPEN_PREFIX, RUNNING_PREFIX, HOLD_PREFIX = "OPEN#", "RUNNING#", "HOLD#"
+OPEN_PREFIX, RUNNING_PREFIX, HOLD_PREFIX, CALL_PREFIX = "OPEN#", "RUNNING#", "HOLD#", "CALL#"
 FORMER_ENDPOINT_PREFIX = "FORMER-ENDPOINT#"
 META = "META"
 SUBSCRIBERS = "LIVE"
@@ -167,6 +168,10 @@ def exclusive_key(owner: str, kind: str, subject: str) -> Key:
 
 def hold_key(owner: str, subject: str, hold_id: str) -> Key:
     return {"pk": owner_pk(owner), "sk": f"{HOLD_PREFIX}{subject}#{hold_id}"}
+
+
+def model_call_key(owner: str, place: int) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{CALL_PREFIX}{place:04d}"}
 
 
 def daily_use_key(owner: str, date: str, quota: str) -> Key:

@@ -24,6 +24,8 @@ def models_environment(config: Config) -> dict[str, str]:
 def allow_calls(function: lambda_.Function, config: Config) -> None:
     """Give the function the settings and permissions for calling every model."""
     function.add_environment("MODELS", json.dumps(config.models))
+    limit = str(config.calls_per_owner(config.max_model_calls_per_owner))
+    function.add_environment("MAX_MODEL_CALLS_PER_OWNER", limit)
     function.add_environment("OPENAI_BASE_URL", config.openai_base_url)
     function.add_environment("OPENAI_KEY_SECRET", config.openai_key_secret)
     stack = Stack.of(function)

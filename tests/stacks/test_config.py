@@ -161,6 +161,7 @@ BOUNDS = {
     "parsing_reserved_concurrency": (0, 10_000),
     "max_open_jobs": (1, 10_000),
     "max_running_jobs": (1, 1000),
+    "max_model_calls_per_owner": (0, 1000),
     "max_holds_per_job": (1, 1000),
     "max_holds_per_owner": (1, 1000),
     "max_uploads_per_day": (1, 1_000_000),
@@ -362,6 +363,13 @@ def test_share_of_one_owner(account: int, held: int, running: int) -> None:
     for limit in (held, running):
         share = made.per_owner(limit)
         assert share == limit or (share < limit and share == max(4, (account - 8) // 2))
+
+
+@given(st.integers(2, 1000), st.integers(0, 1000))
+def test_model_calls_of_one_owner(workers: int, limit: int) -> None:
+    """By default one owner's calls of models leave one worker free. A limit that leaves none is none."""
+    found = config(account_concurrency=workers + 8, embedding_concurrency=workers).calls_per_owner(limit)
+    assert found == (workers - 1 if limit == 0 else limit if limit < workers else 0)
 
 
 def test_default_account_concurrency_is_the_smallest() -> None:

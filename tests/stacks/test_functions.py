@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.llm.in_flight import INVOCATION_SECONDS
 from core.webhooks.deliveries.store import LEASE_SECONDS
 from jobs.worker import handler as worker
 from kinds.document import batches
@@ -84,6 +85,11 @@ def test_limits_of_an_owner_fit_the_account(app: Assembly, overridden: Assembly)
         for assembly in (app, overridden)
     ]
     assert found == [["4", "4"], ["100", "50"]]
+
+
+def test_places_of_calls_outlive_no_worker(app: Assembly) -> None:
+    """A place among an owner's calls of models is kept as long as the worker may run."""
+    assert app.functions()["worker"].properties["Timeout"] == INVOCATION_SECONDS
 
 
 def test_small_accounts_are_told(app: Assembly, overridden: Assembly) -> None:

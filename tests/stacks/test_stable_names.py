@@ -45,6 +45,7 @@ from core.jobs.usage import CallUsage, UsageStore
 from core.limits.daily import DailyQuotas
 from core.limits.holds import Holds
 from core.live.subscriptions import ACTIVE, REQUESTED, Subscriptions
+from core.llm.in_flight import ModelCalls
 from core.webhooks.deliveries import rows
 from core.webhooks.deliveries.health import AttemptOutcome, check_entry, health_key
 from core.webhooks.deliveries.health_store import HealthStore
@@ -403,6 +404,7 @@ LIMITS = {
     "running_job": COUNTED,
     "exclusive_job": COUNTED | {"job_id"},
     "hold": COUNTED,
+    "model_call": COUNTED | {"lease"},
     "daily_use": COUNTED | {"used"},
 }
 IDEMPOTENCY = {"pk", "sk", "entity", "expires_at", "job_id", "fingerprint"}
@@ -444,6 +446,7 @@ KEYS_OF_JOBS_TABLE = {
         "EXCLUSIVE#replay#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683",
     ),
     "hold": ("OWNER#ana", "HOLD#job_1#hold_1"),
+    "model call": ("OWNER#ana", "CALL#0007"),
     "daily use": ("OWNER#ana", "USED#2027-01-15#uploads"),
     "idempotency": ("IDEM#ana#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", "IDEM"),
     "connection": ("LIVE#c=", "CONNECTION"),
@@ -511,6 +514,7 @@ def test_keys_of_jobs_table() -> None:
         "running job": jobs_table.running_job_key("ana", "job_1"),
         "exclusive job": jobs_table.exclusive_key("ana", "replay", "key"),
         "hold": jobs_table.hold_key("ana", "job_1", "hold_1"),
+        "model call": jobs_table.model_call_key("ana", 7),
         "daily use": jobs_table.daily_use_key("ana", "2027-01-15", "uploads"),
         "idempotency": jobs_table.idempotency_key("ana", "key"),
         "connection": jobs_table.connection_key("c="),
@@ -576,7 +580,8 @@ def test_attributes_of_limits() -> None:
     store.admit(submitted, limit=1)
     Holds(table, "jobs", per_subject=1, per_owner=1, clock=lambda: NOW).take("ana", "job_1", 25)
     DailyQuotas(table, "jobs", clock=lambda: NOW).use("ana", "uploads", limit=1, what="uploads")
-    found = {item["entity"]: set(item) for item in table.items.values()}
+    with ModelCalls(table, "jobs", per_owner=1, clock=lambda: NOW).place("ana"):
+        found = {item["entity"]: set(item) for item in table.items.values()}
     assert {entity: found[entity] for entity in LIMITS} == LIMITS
 
 

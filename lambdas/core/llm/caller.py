@@ -29,10 +29,11 @@ from core.errors import (
 from core.jobs.job import Job
 from core.jobs.kind import Wait
 from core.jobs.usage import CallUsage, UsageStore
-from core.llm import answers
+from core.llm import answers, in_flight
 from core.llm.answers import ModelAnswer
 from core.llm.catalog import Model
 from core.llm.gate import ModelGate
+from core.llm.in_flight import ModelCalls
 from core.llm.prices import cost
 from core.llm.provider import Answer, End, ModelRequest, Provider, Usage
 from core.llm.tokens import estimate_input, estimate_text
@@ -55,12 +56,14 @@ class ModelCaller:
         self,
         provider_of: Callable[[str], Provider],
         gate: ModelGate,
+        calls: ModelCalls,
         blobs: Blobs,
         usage: UsageStore,
         *,
         clock: Callable[[], float] = lambda: time.time(),
     ) -> None:
-        self._provider_of, self._gate, self._blobs, self._usage = provider_of, gate, blobs, usage
+        self._provider_of, self._gate, self._calls = provider_of, gate, calls
+        self._blobs, self._usage = blobs, usage
         self._clock = clock
 
     def recorded(self, job: Job, name: str) -> ModelAnswer | None:
@@ -69,6 +72,10 @@ class ModelCaller:
 
     def admit(self, job: Job, model: Model, *, tokens: int) -> Wait | None:
         """None if the call may be made now. May sleep half a second. `tokens`: of prompt and answer, at most."""
+        since = job.waiting_since if job.waiting_for == in_flight.REASON else None
+        wait = self._calls.wait(job.owner, waited=self._clock() - _epoch(since) if since else 0.0)
+        if wait is not None:
+            return wait
         return self._gate.admit(model, owner=job.owner, tokens=tokens, waited=job.waiting_for == RATE_LIMIT)
 
     def call(
@@ -85,17 +92,18 @@ class ModelCaller:
         """Make the call once, after `admit`. `name`: of the call within the job, for `recorded`.
 
         `on_text` receives text as it comes. Raises JobClosed if the job is canceled meanwhile, Postponed if the
-        provider throttles, ModelRejected, and ModelFault.
+        provider throttles or the owner has too many calls, ModelRejected, and ModelFault.
         """
         call = _Call(job, model, replace(request, idempotency_key=self._idempotency_key(job, model, name)))
         try:
             require_open()
             provider = self._provider_of(model.provider)
-            call.is_sent = True
-            answer = provider.call(call.request, seconds=seconds_left() - RESERVE_SECONDS)
-            end = call.read(answer, on_text, require_open)
+            with self._calls.place(job.owner):
+                call.is_sent = True
+                answer = provider.call(call.request, seconds=seconds_left() - RESERVE_SECONDS)
+                end = call.read(answer, on_text, require_open)
             made = call.answer(end)
-        except (JobClosed, ModelFault, ModelRejected) as error:
+        except (JobClosed, ModelFault, ModelRejected, Postponed) as error:
             with _log_errors():
                 self._account_failure(call, error)
             if isinstance(error, ModelThrottled):
@@ -145,7 +153,7 @@ class ModelCaller:
             self._gate.settle(call.model, reserved=call.reserved, used=0)
         if isinstance(error, ModelFault):
             self._usage.count_fault(call.job)
-        if isinstance(error, (JobClosed, ModelThrottled)):
+        if isinstance(error, (JobClosed, ModelThrottled, Postponed)):
             self._gate.released(call.model, call.job.owner)
         elif isinstance(error, ModelFault):
             self._gate.failed(call.model, call.job.owner)

@@ -30,6 +30,7 @@ from core.jobs.usage import UsageStore, usage_view
 from core.llm import caller
 from core.llm.caller import ModelCaller, throttle_wait
 from core.llm.catalog import Model
+from core.llm.in_flight import ModelCalls
 from core.llm.provider import End, Message, ModelRequest, TextPart, Usage
 from tests.unit.core.memory_blobs import MemoryBlobs
 from tests.unit.examples import NOW, FakeClock, job
@@ -106,6 +107,7 @@ class Bench:
         self.caller = ModelCaller(
             lambda name: self.provider,
             self.gate,  # type: ignore[arg-type]
+            ModelCalls(dynamodb, table, per_owner=1, clock=self.clock),
             self.blobs,
             self.usage_store,
             clock=self.clock,
@@ -361,3 +363,37 @@ def test_nothing_said_is_logged(bench: Bench, logged: Callable[[], list[dict[str
         bench.call(*texts("the answer"), ModelUnavailable("503"))
     assert "the answer" not in str(logged())
     assert "Say hello." not in str(logged())
+
+
+def test_calls_of_one_owner(bench: Bench) -> None:
+    """While an owner has as many calls as allowed, its other jobs wait, the longer the longer they have waited."""
+    waits: list[Wait | None] = []
+
+    def ask() -> None:
+        for seconds in (0, 400):
+            since = events.timestamp(bench.clock.now - seconds)
+            waiting = replace(bench.job, waiting_for="model_calls", waiting_since=since)
+            waits.extend(bench.caller.admit(waiting, MODEL, tokens=9) for _ in range(20))
+
+    bench.call(ask, END)
+    assert {wait.reason for wait in waits if wait} == {"model_calls"}
+    assert max(wait.seconds for wait in waits[:20] if wait) <= 2 < max(wait.seconds for wait in waits[20:] if wait)
+    assert bench.told("admit") == []
+    assert bench.caller.admit(bench.job, MODEL, tokens=9) is None
+
+
+def test_place_is_lost(bench: Bench) -> None:
+    """A job that loses the last place to another one after it was admitted calls nothing, and gives all back."""
+    postponed: list[BaseException] = []
+
+    def second() -> None:
+        with pytest.raises(Postponed) as caught:
+            bench.call(END)
+        postponed.append(caught.value)
+
+    bench.call(second, END)
+    assert [getattr(error, "reason", "") for error in postponed] == ["model_calls"]
+    assert len(bench.provider.requests) == 1
+    assert [entry[0] for entry in bench.gate.log] == ["settle", "released", "settle", "succeeded"]
+    assert bench.usage is not None
+    assert bench.usage["calls"] == 1

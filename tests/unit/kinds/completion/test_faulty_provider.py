@@ -30,6 +30,7 @@ from core.llm.bedrock import BedrockProvider
 from core.llm.caller import ModelCaller
 from core.llm.circuit import Circuits
 from core.llm.gate import ModelGate
+from core.llm.in_flight import ModelCalls
 from core.llm.rate_limit import RateLimiter
 from kinds.completion.kind import COMPLETION
 from local.model.events import ConnectionCut
@@ -80,9 +81,12 @@ class Bench:
         provider = BedrockProvider(bedrock)
         limiter = RateLimiter(self.client, TABLE, clock=self.clock)
         gate = ModelGate(Circuits(self.client, TABLE, clock=self.clock), limiter, sleep=self.clock.sleep)
+        calls = ModelCalls(self.client, TABLE, per_owner=JOBS, clock=self.clock)
         usage = UsageStore(self.client, TABLE)
         parts = vars(dependencies)
-        parts["model_caller"] = ModelCaller(lambda name: provider, gate, self.blobs, usage, clock=self.clock)
+        parts["model_caller"] = ModelCaller(
+            lambda name: provider, gate, calls, self.blobs, usage, clock=self.clock
+        )
         parts["subscriptions"] = Subscriptions(self.client, TABLE)
         parts["sockets"] = None  # nobody listens
 
