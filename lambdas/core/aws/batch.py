@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from core.log import logger
+from core.log import log_exception, logger
 
 Record = Mapping[str, Any]
 BatchResponse = dict[str, list[dict[str, str]]]
@@ -29,9 +29,9 @@ class Failures:
         """An exception in this context fails the records and is logged."""
         try:
             yield
-        except Exception:
+        except Exception as error:
             for record in records:
-                logger.exception("message failed", message_id=record["messageId"], receives=receives(record))
+                log_exception("message failed", error, message_id=record["messageId"], receives=receives(record))
                 self._failed.add(record["messageId"])
 
     @property

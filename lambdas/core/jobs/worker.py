@@ -32,7 +32,7 @@ from core.jobs.kind import Kind, Services, Work
 from core.jobs.machine import claim, defer, expire_lease, fail, postpone, release_lease
 from core.jobs.queue_messages import JobMessage
 from core.jobs.store import JobStore
-from core.log import logger
+from core.log import log_exception, logger
 
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 10.0, 300.0
 MAX_HOPS = 10_000
@@ -110,7 +110,7 @@ class Worker:
         except Postponed as error:
             self._postpone(job, lease, error)
         except Exception as error:
-            logger.exception("attempt failed", job_id=job.job_id, attempts=job.attempts)
+            log_exception("attempt failed", error, job_id=job.job_id, attempts=job.attempts)
             self._release(kind, job, lease, error)
 
     def _postpone(self, job: Job, lease: str, error: Postponed) -> None:

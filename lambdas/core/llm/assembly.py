@@ -13,6 +13,8 @@ from core.llm.provider import End, StopReason, TextPart, ToolCall, Usage
 from core.llm.running_call import Part
 
 P = ParamSpec("P")
+MAX_COUNT = 1_000_000_000
+"""More tokens than any call has."""
 
 
 def reads_answer(read: Callable[P, Iterator[Part]]) -> Callable[P, Iterator[Part]]:
@@ -29,6 +31,13 @@ def reads_answer(read: Callable[P, Iterator[Part]]) -> Callable[P, Iterator[Part
             raise MalformedAnswer("the answer does not have the form of the API", billed=True) from error
 
     return wrapper
+
+
+def usage_of(given: object, made: object) -> Usage | None:
+    """The usage with these counts of tokens, None if they cannot be: a negative one would lift the rate limit."""
+    if not all(isinstance(count, int) and 0 <= count <= MAX_COUNT for count in (given, made)):
+        return None
+    return Usage(given, made)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from core.errors import (
     StreamCut,
 )
 from core.llm import converse
-from core.llm.assembly import ToolCalls, reads_answer
+from core.llm.assembly import ToolCalls, reads_answer, usage_of
 from core.llm.faults import classify, public, retry_after
 from core.llm.provider import Answer, End, ModelRequest, StopReason, TextPart, Usage
 from core.llm.running_call import Connection, Part, RunningCall, read_timeout
@@ -156,8 +156,8 @@ def _end(reason: str, usage: Usage | None, calls: ToolCalls, max_tokens: int) ->
 
 def _usage(fields: Mapping[str, Any]) -> Usage | None:
     match fields.get("usage"):
-        case {"inputTokens": int(given), "outputTokens": int(made)}:
-            return Usage(given, made)
+        case {"inputTokens": given, "outputTokens": made}:
+            return usage_of(given, made)
     return None
 
 

@@ -272,7 +272,7 @@ def throttle_wait(retry_after: float | None, *, age: float) -> float:
 def _check_json(text: str) -> None:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise MalformedAnswer("The model's answer is not the JSON that was asked for.", billed=True) from None
 
 

@@ -20,6 +20,8 @@ from core.errors import (
 
 MAX_MESSAGE = 500
 """Characters of a provider's message that an owner sees."""
+MAX_READ = 20_000
+"""Characters of it that are read."""
 
 _QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "ServiceQuotaExceededException"}
 _THROTTLED = THROTTLES | {"rate_limit_exceeded", "rate_limit_error"}
@@ -50,6 +52,7 @@ def classify(
     provider's code and type. `billed`: whether the model has begun to answer.
     """
     found = {code[:1].upper() + code[1:] if code.endswith("Exception") else code for code in codes}
+    message = message[:MAX_READ]
     text = public(message)
     if found & _QUOTA or status == _PAYMENT_REQUIRED:
         return ModelQuotaExceeded(f"the account's budget at the provider is used up: {text}")
@@ -77,12 +80,19 @@ def _is_5xx(status: int | None) -> bool:
 _SECRETS = (
     (re.compile(r"arn:aws[\w-]*:[^\s\"'`,;)\]]+"), "[arn]"),
     (re.compile(r"(?<!\d)\d{12}(?!\d)"), "[account]"),
-    (re.compile(r"\b(?:sk|pk)-[\w*.-]+"), "[key]"),
+    (re.compile(r"\b(?:sk|pk|rk|gsk|hf|xai)[-_][\w*.-]{6,}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "[key]"),
+    (re.compile(r"\bBearer\s+[^\s\"',]+", re.IGNORECASE), "[key]"),
 )
+_MARKUP = re.compile(r"</?[A-Za-z!][^<>]{0,500}>|[\x00-\x1f\x7f-\x9f]")
+"""Tags of an error page, and control characters."""
 
 
 def public(message: str) -> str:
-    """The message without what belongs to the operator: ARNs, account ids, and keys, which some errors repeat."""
+    """The message without what belongs to the operator: ARNs, account ids, and keys, which some errors repeat.
+
+    It is one line without markup, so that no page and no terminal obeys it.
+    """
+    message = _MARKUP.sub(" ", message[:MAX_READ])
     for pattern, replacement in _SECRETS:
         message = pattern.sub(replacement, message)
     return message.strip()[:MAX_MESSAGE] or "the provider gave no reason"

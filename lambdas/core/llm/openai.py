@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from core.aws.errors import is_transient, reason
 from core.errors import MalformedAnswer, ModelFault, ModelRejected, ModelUnavailable, StreamCut
 from core.llm import tool_schema
-from core.llm.assembly import ToolCalls, reads_answer
+from core.llm.assembly import ToolCalls, reads_answer, usage_of
 from core.llm.faults import classify, retry_after
 from core.llm.provider import Answer, End, Message, ModelRequest, StopReason, TextPart, ToolCall, Usage
 from core.llm.running_call import Connection, Part, RunningCall, read_timeout
@@ -267,8 +267,8 @@ def _end(finish: str, usage: Usage | None, calls: ToolCalls, max_tokens: int) ->
 
 def _usage(fields: Mapping[str, Any]) -> Usage | None:
     match fields.get("usage"):
-        case {"prompt_tokens": int(given), "completion_tokens": int(made)}:
-            return Usage(given, made)
+        case {"prompt_tokens": given, "completion_tokens": made}:
+            return usage_of(given, made)
     return None
 
 

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from core.aws.clients import LONGEST_SILENCE_SECONDS
-from core.errors import ModelUnavailable, StreamCut
+from core.errors import MalformedAnswer, ModelUnavailable, StreamCut
 from core.llm.provider import End, ModelRequest, TextPart
 
 Part: TypeAlias = TextPart | End
@@ -96,6 +96,8 @@ class RunningCall:
                     if isinstance(part, End) or self._connection.closed:
                         return
             raise StreamCut("the answer stopped without its end", billed=True)
+        except RecursionError:
+            self._arrived.put(MalformedAnswer("the answer is nested too deeply", billed=True))
         except BaseException as error:  # the iteration must not wait for a thread that has ended
             self._arrived.put(error)
 

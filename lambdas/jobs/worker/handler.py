@@ -20,7 +20,7 @@ from core.jobs.finish import clean_up_if_failed
 from core.jobs.machine import note_wait
 from core.jobs.queue_messages import BatchMessage, read_embedding_message
 from core.jobs.worker import Worker, queue_delay
-from core.log import logger
+from core.log import log_exception, logger
 from kinds.registry import KINDS
 
 LAST_RECEIVE = 5
@@ -67,7 +67,7 @@ def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> N
         fail_task(message.token, error)
     except Exception as error:
         if failures + 1 >= _max_failures(job, error):
-            logger.exception("batch failed in its last attempt", job_id=job.job_id, batch=message.batch)
+            log_exception("batch failed in its last attempt", error, job_id=job.job_id, batch=message.batch)
             fail_task(message.token, error)
             return
         _retry_later(record)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from core.llm.options import ModelOptions, ModelResult
-from core.models import Request, ShortText, Text
+from core.models import Request, ShortText, Text, encodable
 
 MAX_TOKENS = 128_000
+MAX_CHARACTERS = 262_144
+"""Of a filled template: the most that `max_inline_bytes` can be."""
 _PLACEHOLDER = re.compile(r"\{\{\s*([^{}\s]+)\s*\}\}")
 
 
@@ -28,6 +31,13 @@ class JsonSchemaFormat(Request):
 
     type: Literal["json_schema"]
     json_schema: dict[str, Any] = Field(min_length=1, description="A JSON schema of an object.")
+
+    @field_validator("json_schema")
+    @classmethod
+    def _is_json(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        """Python reads NaN and lone surrogates, which are no JSON."""
+        encodable(json.dumps(schema, ensure_ascii=False, allow_nan=False))
+        return schema
 
 
 class TextFormat(Request):
@@ -69,6 +79,15 @@ class CompletionInput(ModelOptions):
             raise ValueError(f"variables: the template needs {', '.join(missing)}")
         if unused := sorted(given - names):
             raise ValueError(f"variables: the template does not use {', '.join(unused)}")
+        return self
+
+    @model_validator(mode="after")
+    def _not_too_long(self) -> CompletionInput:
+        """Before the template is filled: a small one can become gigabytes."""
+        variables = self.variables or {}
+        filled = sum(len(variables[name]) for name in _PLACEHOLDER.findall(self.template or ""))
+        if filled > MAX_CHARACTERS:
+            raise ValueError(f"template: the variables fill {filled} characters; at most {MAX_CHARACTERS} fit")
         return self
 
     @model_validator(mode="after")
