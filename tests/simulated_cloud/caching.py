@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,7 +16,9 @@ from unittest import mock
 
 from antlr4 import ParserRuleContext, RuleContext  # type: ignore[import-untyped]
 from botocore.client import BaseClient
+from botocore.signers import RequestSigner
 from moto.core import responses
+from moto.core.base_backend import BaseBackend
 from moto.core.serialize import ResponseSerializer
 from moto.dynamodb.models.table import Table
 from moto.sqs import models as sqs_models
@@ -42,6 +45,9 @@ MEMOISED = (
 )
 parse, get_value = AmazonStateLanguageParser.parse, ResponseSerializer.get_value
 query_all: Any = Table.query
+real_urls: Any = BaseBackend.urls
+real_sign: Any = RequestSigner.sign
+urls_by_backend: dict[type[BaseBackend], Any] = {}
 
 
 @contextmanager
@@ -60,6 +66,9 @@ def replacements() -> list[Patch]:
         (ResponseSerializer, "get_value", value_of),
         (Table, "query", query),
         (sqs_models, "unix_time_millis", milliseconds),
+        (BaseBackend, "urls", property(urls)),
+        (responses, "gen_amzn_requestid_long", request_id),
+        (RequestSigner, "sign", sign),
         (lambda_eval_utils, "boto_client_for", client_for),
         (state_task_service_sqs, "boto_client_for", client_for),
     ]
@@ -100,17 +109,16 @@ def value_of(serializer: ResponseSerializer, value: Any, key: str, shape: Any) -
 
 
 def query(table: Table, *args: Any, hash_key_conditions: Any = None, **options: Any) -> Any:
-    """Query an index among the items of one partition only. moto looks at all items of the table."""
+    """Query among the items of one partition only. moto sorts all items of the table."""
     index = args[7] if len(args) > 7 else options.get("index_name")
-    if not index or not hash_key_conditions:
+    if not table.range_key_attr or not hash_key_conditions:
         return query_all(table, *args, hash_key_conditions=hash_key_conditions, **options)
-    name, wanted = hash_key_conditions[0][0], hash_key_conditions[0][1].value
-    found = [
-        item
-        for rows in table.items.values()
-        for item in rows.values()
-        if (key := item.attrs.get(name)) and key.value == wanted
-    ]
+    name, wanted = hash_key_conditions[0]
+    if index:
+        rows = (item for partition in table.items.values() for item in partition.values())
+        found = [item for item in rows if (key := item.attrs.get(name)) and key.value == wanted.value]
+    else:
+        found = list(table.items.get(wanted, {}).values())
     with mock.patch.object(table, "all_items", return_value=found):
         return query_all(table, *args, hash_key_conditions=hash_key_conditions, **options)
 
@@ -118,3 +126,30 @@ def query(table: Table, *args: Any, hash_key_conditions: Any = None, **options: 
 def milliseconds() -> float:
     """A faster clock for SQS, which reads it twice for each message in a queue."""
     return round(1000 * time.time(), 3)
+
+
+def urls(backend: BaseBackend) -> Any:
+    """The URLs of a service and what answers them, which moto makes anew for each request."""
+    if type(backend) not in urls_by_backend:
+        urls_by_backend[type(backend)] = real_urls.__get__(backend)
+    return urls_by_backend[type(backend)]
+
+
+def request_id(headers: Any = None) -> str:
+    """moto draws each of 52 characters."""
+    made = uuid.uuid4().hex.upper()
+    if isinstance(headers, dict):
+        headers["x-amzn-requestid"] = made
+    return made
+
+
+def sign(signer: RequestSigner, operation: str, request: Any, *args: Any, **options: Any) -> None:
+    """Name the key and the region of a request without a signature, which moto does not check.
+
+    URLs are signed, and requests of S3: their headers say how the body is encoded.
+    """
+    if args or options or signer.signing_name == "s3":
+        real_sign(signer, operation, request, *args, **options)
+        return
+    scope = f"testing/20000101/{signer.region_name}/{signer.signing_name}/aws4_request"
+    request.headers["Authorization"] = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"

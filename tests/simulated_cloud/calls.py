@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
 from .clock import Clock
+from .empty_queries import EmptyQueries
 
 LONG_POLL_SECONDS = 0.02
 """How long ReceiveMessage with WaitTimeSeconds waits for other threads, in real time. The clock does not move."""
@@ -164,6 +165,7 @@ class Calls:
         self.answers: dict[str, OperationFake] = {}
         self.shortcuts: dict[str, Shortcut] = {}
         self.services: dict[str, ServiceFake] = {}
+        self.queries = EmptyQueries()
 
     def of(self, function: str) -> list[Call]:
         """The calls that this function made."""
@@ -279,7 +281,10 @@ class Calls:
         with self._lock:
             if call.action == "sqs:ReceiveMessage":
                 sent["WaitTimeSeconds"] = 0  # moto would wait with the lock that other threads need
-            answer = send()
+            if call.action == "dynamodb:Query":
+                answer = self.queries.answer(call.client.meta.region_name, call.params, send)
+            else:
+                answer = send()
         if call.params.get("WaitTimeSeconds") and not answer.get("Messages"):
             threading.Event().wait(LONG_POLL_SECONDS)
         return answer

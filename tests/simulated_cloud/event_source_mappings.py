@@ -12,7 +12,7 @@ import copy
 import json
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -119,9 +119,7 @@ class QueueMapping(EventSourceMapping):
             self.context.rng.shuffle(messages)
         failed = self._deliver(messages) if messages else set()
         with unrecorded_calls():
-            for message in messages:
-                if message["MessageId"] not in failed:
-                    self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+            self._delete([message for message in messages if message["MessageId"] not in failed])
         return len(messages)
 
     def next_due(self) -> float | None:
@@ -137,7 +135,7 @@ class QueueMapping(EventSourceMapping):
 
     def _receive(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        while len(messages) < self.batch_size:
+        while len(messages) < self.batch_size and moto_queue(self.queue_name).messages:
             page = self._sqs.receive_message(
                 QueueUrl=self._url,
                 MaxNumberOfMessages=min(RECEIVE_LIMIT, self.batch_size - len(messages)),
@@ -149,6 +147,13 @@ class QueueMapping(EventSourceMapping):
                 break
             messages += page
         return messages
+
+    def _delete(self, messages: list[dict[str, Any]]) -> None:
+        handles = [message["ReceiptHandle"] for message in messages]
+        for start in range(0, len(handles), RECEIVE_LIMIT):
+            batch = enumerate(handles[start : start + RECEIVE_LIMIT])
+            entries = [{"Id": str(index), "ReceiptHandle": handle} for index, handle in batch]
+            self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
     def _deliver(self, messages: list[dict[str, Any]]) -> set[str]:
         identifiers = [message["MessageId"] for message in messages]
@@ -243,10 +248,10 @@ class StreamMapping(EventSourceMapping):
     def _wants(self, record: dict[str, Any]) -> bool:
         return not self.filters or any(event_patterns.matches(pattern, record) for pattern in self.filters)
 
-    def _records(self) -> list[dict[str, Any]]:
+    def _records(self) -> Iterator[dict[str, Any]]:
         shard = dynamodb_backends[ACCOUNT][REGION].tables[self.table_name].stream_shard
         assert shard is not None
-        return [item.to_json() for item in shard.items[self._position :]]
+        return (item.to_json() for item in shard.items[self._position :])
 
     def _next_batch(self) -> tuple[list[tuple[int, dict[str, Any]]], int]:
         """The next records that pass the filter, with their positions, and the position after them."""
@@ -302,8 +307,10 @@ class StreamMapping(EventSourceMapping):
         self._resize()
 
     def _drop_expired(self) -> None:
+        if self.max_age < 0 or not self._attempts:
+            return
         batch, end = self._next_batch()
-        if self.max_age < 0 or not batch or not self._attempts:
+        if not batch:
             return
         if self.context.clock.time - batch[0][1]["dynamodb"]["ApproximateCreationDateTime"] > self.max_age:
             self._discard(batch, end, "MaximumRecordAgeExceeded", None)

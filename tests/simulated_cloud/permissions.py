@@ -149,14 +149,13 @@ class Permissions:
 
     def denied(self, calls: Iterable[Call]) -> list[str]:
         """The calls of functions that are not allowed, as `function: action on resource`."""
-        found = {
-            f"{call.function}: {action} on {resource}"
+        needed = {
+            (call.function, action, resource)
             for call in calls
             if call.function
             for action, resource in permissions_for(call)
-            if not self._allows(call.function, action, resource)
         }
-        return sorted(found)
+        return sorted(f"{need[0]}: {need[1]} on {need[2]}" for need in needed if not self._allows(*need))
 
     def _policies(self, deployment: Deployment) -> dict[str, list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = {}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moto.dynamodb.models import dynamodb_backends
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 MINUTE = 60.0
 STEPS = 20_000
-READS = ("Query", "GetItem", "BatchGetItem", "ReceiveMessage")
 
 
 def let_pass(cloud: Cloud, seconds: float, *, every: float = MINUTE) -> None:
@@ -40,32 +38,9 @@ def let_pass(cloud: Cloud, seconds: float, *, every: float = MINUTE) -> None:
             return
         cloud.clock.advance_to(when)
         if run <= cloud.clock.time:
-            with fast_empty_queries(cloud):
-                cloud.invoke("retry_scheduler", {})
+            cloud.invoke("retry_scheduler", {})
             last = run
     raise AssertionError(f"more than {STEPS} steps")
-
-
-@contextmanager
-def fast_empty_queries(cloud: Cloud) -> Iterator[None]:
-    """In this context queries of empty index partitions are answered without moto. Each run makes many of them."""
-
-    known: set[str] = set()
-    seen = 0
-
-    def answer(params: dict[str, Any]) -> dict[str, Any] | None:
-        nonlocal known, seen
-        since, count = cloud.calls.log[seen:], len(cloud.calls.log)
-        if not seen or any(call.operation not in READS for call in since):
-            known, seen = {pk for pk, _ in entries(cloud)}, count
-        is_empty = params.get("IndexName") == "gsi2" and params["ExpressionAttributeValues"][":pk"] not in known
-        return {"Items": [], "Count": 0, "ScannedCount": 0} if is_empty else None
-
-    cloud.calls.shortcuts["dynamodb:Query"] = answer
-    try:
-        yield
-    finally:
-        del cloud.calls.shortcuts["dynamodb:Query"]
 
 
 def start_of_minute(when: float) -> float:
