@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from local import deploy, engine, showcase, toolchain
+from local import deploy, engine, showcase, showcase_models, toolchain
 from local.api import Api
 from local.engine import Engine
 from local.model import process as model
@@ -38,10 +38,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
         engine.running(RUN, environment=model_server.environment()) as running,
     ):
         api = _deployed(running, console)
-        _say_if_there_is_no_model(model_server, console)
         console.print(f"  ready after {time.monotonic() - begin:.1f} s\n")
         try:
             showcase.show(api, console)
+            showcase_models.show(api, model_server, console)
         except showcase.CheckFailed as failure:
             console.print(f"[red]This did not hold:[/] {failure}\nThe engine's log: {running.log}")
             return 1
@@ -79,6 +79,8 @@ It runs; `make listen` in another terminal shows the webhooks. With the command 
 
 export RECADO_CONFIG={config}
 .venv/bin/recado submit README.md --wait
+.venv/bin/recado complete "What is a lighthouse for?"
+.venv/bin/recado summarize README.md
 
 Or with curl, the URL and a key being in [bold]{env}[/] too:
 

@@ -199,25 +199,25 @@ def _watched(run: Run, console: Console, *, expected: int) -> AbstractContextMan
 def check(run: Run, topics: dict[str, str], console: Console) -> None:
     """Every claim, one line each."""
     final = Counter(run.statuses[job_id] for job_id in run.documents)
-    _claim(
+    claim(
         console,
         final == {"completed": len(topics) + 2, "failed": 1},
         f"{final['completed']} documents indexed, {final['failed']} refused",
     )
     logged = {_final_event(run.api, job_id)["event_id"]: job_id for job_id in run.documents}
     got = Counter(received.event["event_id"] for received in run.received)
-    _claim(console, set(got) == set(logged), f"{len(got)} webhooks = {len(logged)} final events in the log")
+    claim(console, set(got) == set(logged), f"{len(got)} webhooks = {len(logged)} final events in the log")
     secret = run.secret or ""
     genuine = sum(is_genuine(received, secret) for received in run.received)
-    _claim(
+    claim(
         console,
         bool(secret) and genuine == len(run.received),
         f"{genuine} of {len(run.received)} signatures verified by `standardwebhooks`",
     )
     fooled = sum(is_genuine(tampered(received), secret) for received in run.received)
-    _claim(console, fooled == 0, "with one byte changed, none verifies")
+    claim(console, fooled == 0, "with one byte changed, none verifies")
     refused = next(r.event for r in run.received if r.event["document_id"] == SCAN)
-    _claim(
+    claim(
         console,
         refused["event"] == "document.failed" and refused["error"]["code"] == "no_text",
         f"{SCAN} failed with `{refused.get('error', {}).get('code')}`, and its webhook said so",
@@ -233,7 +233,7 @@ def _final_event(api: Api, job_id: str) -> dict[str, Any]:
     return last
 
 
-def _claim(console: Console, held: bool, words: str) -> None:
+def claim(console: Console, held: bool, words: str) -> None:
     console.print(f"  [green]✓[/] {words}" if held else f"  [red]✗ {words}[/]")
     if not held:
         raise CheckFailed(words)

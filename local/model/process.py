@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from local import processes, toolchain
 from local.processes import LocalServer
@@ -31,9 +31,17 @@ class ModelServer(LocalServer):
 
     def problem(self) -> str:
         """Why it does not answer calls; empty if it does."""
-        answer = processes.request(self.port, "GET", self.HEALTH)
-        status = json.loads(answer)["status"] if answer else f"its server does not answer (log: {self.log})"
+        health = self._health()
+        status = health["status"] if health else f"its server does not answer (log: {self.log})"
         return "" if status == "ok" else str(status)
+
+    def model(self) -> str | None:
+        """The only model that it has; None if it has others."""
+        model: str | None = self._health().get("model")
+        return model
+
+    def _health(self) -> dict[str, Any]:
+        return dict(json.loads(processes.request(self.port, "GET", self.HEALTH) or "{}"))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from local.model.tools import RESULT
 
 SMALL_MODEL = "smollm2-135m-instruct"
 SILENCE_SECONDS = 600
+CONNECT_SECONDS = 2  # for `status`, which must be quick
 LOAD_SECONDS = 30
 LOADING = "the model is being loaded"
 
@@ -47,7 +48,14 @@ class HttpUpstream:
         self.model, self._url, self._name, self._key = model, url, name, key
 
     def status(self) -> str:
-        return "ok"
+        connection = _connection(self._url(), CONNECT_SECONDS)
+        try:
+            connection.connect()
+            return "ok"
+        except OSError as error:
+            return f"nothing answers at {self._url()} ({error})"
+        finally:
+            connection.close()
 
     def chunks(self, body: dict[str, Any], caller: Caller) -> Iterator[dict[str, Any]]:
         if self._name:
@@ -190,10 +198,10 @@ def _stops(body: dict[str, Any]) -> list[str]:
     return [stop] if isinstance(stop, str) else list(stop)
 
 
-def _connection(url: str) -> http.client.HTTPConnection:
+def _connection(url: str, timeout: float = SILENCE_SECONDS) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname or "", parts.port, timeout=SILENCE_SECONDS)
+    return kind(parts.hostname or "", parts.port, timeout=timeout)
 
 
 def _path(url: str) -> str:

@@ -151,10 +151,12 @@ def test_errors_pass_through(port: int, model: Service, status: int, retry_after
 
 
 def test_a_model_that_is_not_reached_is_unavailable() -> None:
-    """The status is 503."""
+    """The status is 503. /health names its URL."""
     service = Service(HttpUpstream(lambda: f"http://{HOST}:1/v1"))
     response = service.handle("POST", "/v1/chat/completions", {}, json.dumps(CHAT).encode())
     assert response.status == 503
+    health = service.handle("GET", "/health", {}, b"")
+    assert f"nothing answers at http://{HOST}:1/v1" in json.loads(b"".join(health.body))["status"]
 
 
 def test_a_model_that_cannot_start_is_unavailable(tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:

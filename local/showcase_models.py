@@ -1,0 +1,75 @@
+"""The part of `make run` that calls a language model: a completion, shown while it is written, and a summary."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from local.api import Api
+from local.model.process import ModelServer
+from local.model.upstreams import SMALL_MODEL
+from local.showcase import CheckFailed, claim
+from recado import Recado
+from recado.errors import RecadoError
+from recado.models import Delta
+
+PROMPT = "What is a lighthouse for? Answer in two sentences."
+MAX_TOKENS = 80
+DOCUMENT, MAX_WORDS = "context-managers", 25
+MIN_PIECES = 3
+TIMEOUT_SECONDS = 120
+
+
+def show(api: Api, server: ModelServer, console: Console) -> None:
+    """Call the model, if there is one. Raises CheckFailed where something that is claimed did not hold."""
+    if problem := server.problem():
+        console.print(f"\n[yellow]No model answers, so there is no completion and no summary:[/] {problem}")
+        return
+    console.print(f"\n[dim]{_who_writes(server)}[/]")
+    try:
+        with Recado(api.url, api.key) as client:
+            _complete(client, console)
+            _summarize(client, console)
+    except RecadoError as error:  # the job failed, or took too long
+        raise CheckFailed(str(error)) from error
+
+
+def _who_writes(server: ModelServer) -> str:
+    if server.model() == SMALL_MODEL:
+        return "A model of 135 million parameters writes what follows. It is often wrong."
+    return "The model at RECADO_MODEL_URL writes what follows."
+
+
+def _complete(client: Recado, console: Console) -> None:
+    """Print each piece of the text when it arrives."""
+    console.print(f"\n[bold]>     {PROMPT}[/]")
+    text, arrivals = "", list[float]()
+
+    def take(delta: Delta) -> None:
+        nonlocal text
+        text = delta.text if delta.is_snapshot else text + delta.text
+        arrivals.append(time.time())
+        console.print(Text(delta.text, style="cyan"), end="", soft_wrap=True)
+
+    options = {"max_tokens": MAX_TOKENS, "temperature": 0}
+    job = client.submit(kind="completion", input={"prompt": PROMPT, **options})
+    *_, last = client.watch(job, transport="websocket", timeout=TIMEOUT_SECONDS, on_delta=take)
+    console.print()
+    result = client.result(job.job_id) or {}
+    completed = datetime.fromisoformat(last.timestamp).timestamp()
+    early = sum(arrival < completed for arrival in arrivals)
+    claim(console, early >= MIN_PIECES, f"{early} pieces arrived by WebSocket before the job had completed")
+    claim(console, text == result["text"], "joined, they are the text of the job's result")
+
+
+def _summarize(client: Recado, console: Console) -> None:
+    """Of a document that the run has indexed."""
+    console.print(f"\n[bold]>     Summarize the document {DOCUMENT}[/]")
+    job = client.submit(kind="summary", document_id=DOCUMENT, input={"max_words": MAX_WORDS})
+    result = client.result(client.wait(job, timeout=TIMEOUT_SECONDS)) or {}
+    console.print(Text(result["summary"], style="cyan"))
+    parts, calls = result["parts"], result["calls"]
+    claim(console, calls == parts + 1, f"{parts} parts: {calls} calls of the model, each made once")
