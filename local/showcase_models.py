@@ -16,8 +16,8 @@ from recado import Recado
 from recado.errors import RecadoError
 from recado.models import Delta
 
-PROMPT = "What is a lighthouse for? Answer in two sentences."
-MAX_TOKENS = 80
+PROMPT = "Why is the sky blue? Explain it in one paragraph."
+MAX_TOKENS = 150
 DOCUMENT, MAX_WORDS = "context-managers", 25
 MIN_PIECES = 3
 TIMEOUT_SECONDS = 120

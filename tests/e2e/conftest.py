@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -21,14 +22,18 @@ from local import deploy, engine, toolchain
 from local.api import Api
 from local.commands import api_url
 from local.engine import Engine
+from local.model import process as model
+from local.model.process import ModelServer
 from recado import Recado
 
 SCHEDULE = (0, 2, 2, 3, 5)
 CONTEXT = {
     "webhook_schedule_seconds": json.dumps(SCHEDULE),
     "webhook_circuit_failures": "30",  # more than an endpoint collects that is to use up the schedule
+    "summary_part_tokens": "4000",  # a quarter of the calls
 }
-"""Retries in seconds instead of days: what is deployed differs in this alone."""
+"""Retries in seconds instead of days, and larger parts: what is deployed differs in these alone."""
+FAKE_MODEL = {"RECADO_MODEL_URL": "fake"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,10 @@ class System:
     engine: Engine
     outputs: dict[str, str]
     assembly: Path
+    model: ModelServer
+    """Answers with the words of the prompt."""
+    servers: contextlib.ExitStack
+    """What is stopped in the end."""
 
     @property
     def url(self) -> str:
@@ -70,10 +79,13 @@ class System:
 
 @pytest.fixture(scope="session")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    with engine.running(tmp_path_factory.mktemp("engine")) as running:
+    with contextlib.ExitStack() as servers:
+        fake = servers.enter_context(model.running(tmp_path_factory.mktemp("model"), settings=FAKE_MODEL))
+        workspace, environment = tmp_path_factory.mktemp("engine"), fake.environment()
+        running = servers.enter_context(engine.running(workspace, environment=environment))
         assembly = deploy.synthesise(running.workspace, context=deploy.own_hosts(running) | CONTEXT)
         deploy.bootstrap(running)
-        yield System(running, deploy.deploy(running, assembly), assembly)
+        yield System(running, deploy.deploy(running, assembly), assembly, fake, servers)
 
 
 @pytest.fixture(scope="session")
