@@ -10,7 +10,7 @@ from rich.text import Text
 
 from local.api import Api
 from local.model.process import ModelServer
-from local.model.upstreams import SMALL_MODEL
+from local.model.upstreams import LOADING, SMALL_MODEL
 from local.showcase import CheckFailed, claim
 from recado import Recado
 from recado.errors import RecadoError
@@ -18,32 +18,32 @@ from recado.models import Delta
 
 PROMPT = "Why is the sky blue? Explain it in one paragraph."
 MAX_TOKENS = 150
-DOCUMENT, MAX_WORDS = "context-managers", 25
+DOCUMENT, MAX_WORDS = "context-managers", 40
 MIN_PIECES = 3
+"""Of the small model's text. Another model may write all of it before the first piece is sent."""
 TIMEOUT_SECONDS = 120
+WHO_WRITES = "A model of 135 million parameters writes what follows. It is often wrong."
+WHO_ELSE_WRITES = "The model at RECADO_MODEL_URL writes what follows."
 
 
 def show(api: Api, server: ModelServer, console: Console) -> None:
     """Call the model, if there is one. Raises CheckFailed where something that is claimed did not hold."""
-    if problem := server.problem():
-        console.print(f"\n[yellow]No model answers, so there is no completion and no summary:[/] {problem}")
+    problem = server.problem()
+    if problem and problem != LOADING:  # calls wait for that
+        line = f"\n[yellow]No model answers, so there is no completion and no summary:[/] {problem}"
+        console.print(line, soft_wrap=True)
         return
-    console.print(f"\n[dim]{_who_writes(server)}[/]")
+    is_small = server.model() == SMALL_MODEL
+    console.print(f"\n[dim]{WHO_WRITES if is_small else WHO_ELSE_WRITES}[/]")
     try:
         with Recado(api.url, api.key) as client:
-            _complete(client, console)
+            _complete(client, console, min_pieces=MIN_PIECES if is_small else 0)
             _summarize(client, console)
     except RecadoError as error:  # the job failed, or took too long
         raise CheckFailed(str(error)) from error
 
 
-def _who_writes(server: ModelServer) -> str:
-    if server.model() == SMALL_MODEL:
-        return "A model of 135 million parameters writes what follows. It is often wrong."
-    return "The model at RECADO_MODEL_URL writes what follows."
-
-
-def _complete(client: Recado, console: Console) -> None:
+def _complete(client: Recado, console: Console, *, min_pieces: int) -> None:
     """Print each piece of the text when it arrives."""
     console.print(f"\n[bold]>     {PROMPT}[/]")
     text, arrivals = "", list[float]()
@@ -61,7 +61,7 @@ def _complete(client: Recado, console: Console) -> None:
     result = client.result(job.job_id) or {}
     completed = datetime.fromisoformat(last.timestamp).timestamp()
     early = sum(arrival < completed for arrival in arrivals)
-    claim(console, early >= MIN_PIECES, f"{early} pieces arrived by WebSocket before the job had completed")
+    claim(console, early >= min_pieces, f"{early} pieces arrived by WebSocket before the job had completed")
     claim(console, text == result["text"], "joined, they are the text of the job's result")
 
 
@@ -72,4 +72,4 @@ def _summarize(client: Recado, console: Console) -> None:
     result = client.result(client.wait(job, timeout=TIMEOUT_SECONDS)) or {}
     console.print(Text(result["summary"], style="cyan"))
     parts, calls = result["parts"], result["calls"]
-    claim(console, calls == parts + 1, f"{parts} parts: {calls} calls of the model, each made once")
+    claim(console, calls > parts > 1, f"{parts} parts, one call for each, and {calls - parts} to merge them")
