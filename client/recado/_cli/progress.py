@@ -20,6 +20,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from recado._cli.format import STYLES, count, format_cost, format_duration, format_fields, local_time, sanitize
@@ -69,9 +70,9 @@ class StageProgress:
             _StateColumn(),
             TextColumn("{task.description}", markup=False),
             _bar(),
-            _CountColumn(),
-            TimeElapsedColumn(),
-            _RemainingTimeColumn(),
+            _CountColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(min_width=7)),
+            _RemainingTimeColumn(table_column=Column(no_wrap=True)),
             console=console,
         )
         self._current: TaskID | None = None
@@ -162,7 +163,7 @@ def _plan(event: JobEvent) -> str:
     parts, calls = count(event.get("parts"), "part"), count(event.get("calls"), "call")
     usd = event["estimated_cost_usd"]
     cost = format_cost(usd) if usd is None else f"~{format_cost(usd)}"
-    return sanitize(f"{parts}, {calls}, {event.get('input_tokens')} tokens, {cost}")
+    return sanitize(f"{parts}, {calls}, {cost}")
 
 
 def _result_fields(event: JobEvent) -> str:
