@@ -24,7 +24,7 @@ REASON = "model_calls"
 INVOCATION_SECONDS = 300
 """The timeout of the worker."""
 MAX_WAIT_SECONDS = 60.0
-TRIES = 3
+TRIES = 10
 
 
 class ModelCalls:
