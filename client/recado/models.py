@@ -187,7 +187,7 @@ class Job(_HasKind, JobStatus):
     """A job with all fields. `webhook_secret` is complete only in the response that created the job's endpoint.
 
     `result_truncated`: the result is too large for the job, so `result` is None. `client.result(job)` downloads it
-    from `links["result"]`. `usage`: None if the job has called no language model.
+    from `links["result"]`. `files`: a link to each file of the result, valid for five minutes. `usage`: None if the job has called no language model.
     """
 
     created_at: str = ""
@@ -198,6 +198,7 @@ class Job(_HasKind, JobStatus):
     retry_of: str | None = None
     result: Mapping[str, Any] | None = None
     result_truncated: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
     usage: ModelUsage | None = None
     webhook: Mapping[str, Any] | None = None
     links: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
@@ -51,8 +51,8 @@ class Blobs:
     def __init__(self, client: S3Client, bucket: str) -> None:
         self._client, self._bucket = client, bucket
 
-    def put(self, key: str, data: bytes, *, content_type: str = "application/octet-stream") -> str:
-        """Write an object and return its ETag."""
+    def put(self, key: str, data: bytes | IO[bytes], *, content_type: str = "application/octet-stream") -> str:
+        """Write an object of at most 5 GB and return its ETag. An open file is not read into memory."""
         answer = self._client.put_object(Bucket=self._bucket, Key=key, Body=data, ContentType=content_type)
         return answer["ETag"]
 

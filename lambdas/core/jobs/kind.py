@@ -38,7 +38,17 @@ RESERVED = frozenset(
 """Names that a field of an event or a result may not have: events are flat and use them already."""
 
 RESERVED_SUBJECTS = RESERVED | {
-    *("attempts", "created_at", "expected_completion", "finished_at", "links", "progress", "result", "retry_of"),
+    *(
+        "attempts",
+        "created_at",
+        "expected_completion",
+        "files",
+        "finished_at",
+        "links",
+        "progress",
+        "result",
+        "retry_of",
+    ),
     *("started_at", "updated_at", "usage", "waiting_for", "waiting_since", "webhook", "webhook_secret"),
 }
 """Names that a subject may not have: it is shown beside the fields of a job, too."""

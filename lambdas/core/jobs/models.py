@@ -131,6 +131,12 @@ class JobView(JobStatus):
         exclude_if=lambda value: not value,
         description="True if the result is too large for this response: download it from `links.result`.",
     )
+    files: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=lambda value: not value,
+        description="Links to the files of the result, by their names in `result.files`. Each is valid for five "
+        "minutes; the next response has new ones.",
+    )
     usage: ModelUsage | None = Field(None, description="Null if the job has called no model.")
     webhook: dict[str, Any] | None
     links: dict[str, str]

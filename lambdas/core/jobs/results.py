@@ -30,3 +30,15 @@ def result_of(blobs: Blobs, output: Mapping[str, Any]) -> Mapping[str, Any]:
         return output
     result: Mapping[str, Any] = json.loads(blobs.get(output["result_key"]))
     return result
+
+
+def result_files(job: Job) -> dict[str, str]:
+    """The keys of the files that belong to the job's result, by their labels.
+
+    A kind whose result is several files stores them below `results_of`, and its result has a field `files`: an
+    object with a file's name for each label.
+    """
+    names = (job.result or {}).get("files")
+    if not isinstance(names, Mapping):
+        return {}
+    return {str(label): f"{results_of(job.owner, job.job_id)}{name}" for label, name in names.items()}

@@ -17,7 +17,7 @@ MAX_PARTIAL_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallUsage:
-    """What one call has used. `cost_usd`: None if no price is known.
+    """What one call has used, or so many `calls` together. `cost_usd`: None if no price is known.
 
     `estimated`: the provider did not count the tokens, so they are an upper bound. `partial_text`: what came of an
     answer that was interrupted.
@@ -28,6 +28,7 @@ class CallUsage:
     cost_usd: float | None
     estimated: bool = False
     partial_text: str | None = None
+    calls: int = 1
 
 
 class UsageStore:
@@ -37,7 +38,7 @@ class UsageStore:
         self._client, self._table = client, table
 
     def add(self, job: Job, call: CallUsage) -> None:
-        """Add one call. The partial text replaces an earlier one."""
+        """Add what was used. The partial text replaces an earlier one."""
         sets: dict[str, Any] = {"entity": "usage", "expires_at": job.expires_at}
         if call.estimated:
             sets["estimated"] = True
@@ -46,7 +47,7 @@ class UsageStore:
         if call.partial_text:
             sets["partial_text"] = call.partial_text.encode()[:MAX_PARTIAL_BYTES].decode(errors="ignore")
         adds = {
-            "calls": 1,
+            "calls": call.calls,
             "input_tokens": call.input_tokens,
             "output_tokens": call.output_tokens,
             "nano_usd": round((call.cost_usd or 0) * NANO_USD),

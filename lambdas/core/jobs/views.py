@@ -14,10 +14,11 @@ from core import events
 from core.jobs import Job, Snapshot
 from core.jobs.links import make_token
 from core.jobs.polling_interval import History, expected_duration, next_poll
+from core.jobs.results import result_files
 from core.jobs.usage import usage_view
 
 RESULT_LINK_SECONDS = 300
-"""No revocation ends this link, so it lives as long as a revoked key may. The next reading has a new one."""
+"""No revocation ends links to files, so they live as long as a revoked key may. The next reading has new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class LinkMaker:
         if job.result_key:
             links["result"] = self.sign(job.result_key, seconds=RESULT_LINK_SECONDS)
         return links
+
+    def files(self, job: Job) -> dict[str, str]:
+        """A link to each file of the result."""
+        return {label: self.sign(key, seconds=RESULT_LINK_SECONDS) for label, key in result_files(job).items()}
 
 
 def status_view(snapshot: Snapshot, history: History) -> dict[str, Any]:
@@ -83,6 +88,7 @@ def job_view(snapshot: Snapshot, links: LinkMaker, history: History) -> dict[str
         "result_truncated": job.result_key is not None,
         "usage": usage_view(snapshot.usage),
         "webhook": _webhook(job, snapshot.webhook),
+        "files": links.files(job),
         "links": links.of(job),
     }
 
