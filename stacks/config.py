@@ -69,6 +69,8 @@ class Config:
     chunk_size: int
     chunk_overlap: int
     chunks_per_batch: int
+    texts_per_batch: int
+    tokens_per_batch: int
     summary_part_tokens: int
     job_deadline_minutes: int
 
@@ -317,6 +319,8 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("chunk_size", 20, 20_000),
     _between("chunk_overlap", 0, 10_000),
     _between("chunks_per_batch", 1, 500),
+    _between("texts_per_batch", 1, 2000),
+    _between("tokens_per_batch", 1, 2_000_000),
     _between("summary_part_tokens", 200, 100_000),
     _between("account_concurrency", 10, 100_000),  # a new account has 10
     *(_between(f"{queue}_concurrency", 2, 1000) for queue in QUEUES),

@@ -3,12 +3,14 @@
 from core.jobs import Kind
 from kinds.completion.kind import COMPLETION
 from kinds.document.kind import DOCUMENT
+from kinds.embedding.kind import EMBEDDING
 from kinds.replay.kind import REPLAY
 from kinds.summary.kind import SUMMARY
 
 ALL = (
     COMPLETION,
     DOCUMENT,
+    EMBEDDING,
     REPLAY,
     SUMMARY,
 )

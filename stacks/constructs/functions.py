@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy, Size
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -38,6 +38,7 @@ class Functions(Construct):
         *,
         timeout: Duration,
         memory_mb: int = 512,
+        disk_mb: int = 512,
         environment: dict[str, str] | None = None,
         layers: tuple[str, ...] = (),
         retries: int | None = None,
@@ -48,6 +49,7 @@ class Functions(Construct):
 
         Its logs name it by that path. The logical id follows from `construct_id`, so the file may move.
         `retries`: how often Lambda repeats a failed asynchronous call (its default: 2); 0 for scheduled functions.
+        `disk_mb`: of /tmp.
         `reserved_concurrency`: how many executions only this function may use, and the most it may use; 0: none.
         """
         log_group = logs.LogGroup(
@@ -70,6 +72,7 @@ class Functions(Construct):
             tracing=lambda_.Tracing.ACTIVE,
             timeout=timeout,
             memory_size=memory_mb,
+            ephemeral_storage_size=Size.mebibytes(disk_mb) if disk_mb > 512 else None,
             environment=self._common_environment(handler) | (environment or {}),
             layers=[self._layer(layer) for layer in ("base", *layers)] if self._config.layers else None,
             retry_attempts=retries,

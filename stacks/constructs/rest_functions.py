@@ -60,6 +60,8 @@ class RestFunctions(Construct):
             | outbound_environment(config)
             | models_environment(config)
             | {
+                "EMBEDDING": config.embedding,
+                "EMBEDDING_MODEL": config.embedding_model,
                 "SUMMARY_PART_TOKENS": str(config.summary_part_tokens),
                 "DATA_BUCKET": storage.data.bucket_name,
                 "SECRETS_KEY": storage.secrets_key.key_arn,

@@ -52,7 +52,9 @@ POEM = Kind(
 OWN: Mapping[str, Kind] = {kind.name: kind for kind in (PHOTO_ALBUM, POEM)}
 
 
-SHIPPED: Mapping[str, Kind] = {name: KINDS[name] for name in ("completion", "document", "replay", "summary")}
+SHIPPED: Mapping[str, Kind] = {
+    name: KINDS[name] for name in ("completion", "document", "embedding", "replay", "summary")
+}
 """The kinds of this project. The lists in these tests do not apply to kinds that somebody adds."""
 
 SETS: Mapping[str, Mapping[str, Kind]] = {"shipped": SHIPPED, "own": {**SHIPPED, **OWN}}

@@ -142,6 +142,8 @@ BOUNDS = {
     "chunk_size": (20, 20_000),
     "chunk_overlap": (0, 10_000),
     "chunks_per_batch": (1, 500),
+    "texts_per_batch": (1, 2000),
+    "tokens_per_batch": (1, 2_000_000),
     "summary_part_tokens": (200, 100_000),
     "account_concurrency": (10, 100_000),
     "indexing_concurrency": (2, 1000),

@@ -17,6 +17,7 @@ import pytest
 from core.aws.settings import Environment, Setting
 from core.dependencies import Settings
 from kinds.document.dependencies import DocumentSettings
+from kinds.embedding.dependencies import EmbeddingSettings
 from kinds.registry import KINDS
 from kinds.summary.dependencies import SummarySettings
 from tests.stacks.own_kinds import SHIPPED
@@ -36,14 +37,25 @@ HANDLERS = {path.parent.name: module_name(path) for path in FILES}
 
 COMMON = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"}
 OF_KINDS = {
-    "api": ("kinds.document.routes", "kinds.completion.prompt", "kinds.summary.submission"),
-    "worker": ("kinds.document.batches", "kinds.completion.work", "kinds.summary.batches"),
+    "api": (
+        "kinds.document.routes",
+        "kinds.completion.prompt",
+        "kinds.embedding.submission",
+        "kinds.summary.submission",
+    ),
+    "worker": (
+        "kinds.document.batches",
+        "kinds.completion.work",
+        "kinds.embedding.batches",
+        "kinds.summary.batches",
+    ),
 }
 """What kinds bring into functions that serve all of them: routes, the price of a job, the work of a message."""
 
 SOURCES: dict[str, tuple[str, type[Environment]]] = {
     "dependencies": ("core/dependencies.py", Settings),
     "document_dependencies": ("kinds/document/dependencies.py", DocumentSettings),
+    "embedding_dependencies": ("kinds/embedding/dependencies.py", EmbeddingSettings),
     "summary_dependencies": ("kinds/summary/dependencies.py", SummarySettings),
 }
 """The objects that hold a function's parts: where their class is, and the settings that it reads."""

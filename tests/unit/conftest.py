@@ -170,6 +170,8 @@ ENVIRONMENT = {
     "CHUNK_SIZE": "40",
     "CHUNK_OVERLAP": "0",
     "CHUNKS_PER_BATCH": "2",
+    "TEXTS_PER_BATCH": "3",
+    "TOKENS_PER_BATCH": "100",
     "SUMMARY_PART_TOKENS": "200",
 }
 ACCOUNT = "eu-west-1:123456789012"
@@ -215,6 +217,7 @@ def forget() -> None:
             for name in (
                 "dependencies",
                 "document_dependencies",
+                "embedding_dependencies",
                 "summary_dependencies",
                 "app",
                 "histories",
