@@ -187,7 +187,8 @@ class Job(_HasKind, JobStatus):
     """A job with all fields. `webhook_secret` is complete only in the response that created the job's endpoint.
 
     `result_truncated`: the result is too large for the job, so `result` is None. `client.result(job)` downloads it
-    from `links["result"]`. `files`: a link to each file of the result, valid for five minutes. `usage`: None if the job has called no language model.
+    from `links["result"]`. `files`: links to the files of the result, valid for five minutes. `usage`: None if the
+    job has called no language model.
     """
 
     created_at: str = ""

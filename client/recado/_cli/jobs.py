@@ -177,7 +177,7 @@ def _show_end(job: Job, output: Output, *, took: float) -> int:
     raise_unless_completed(job)
     result = "" if job.result_truncated else format_fields(job.result or {})
     output.note(("✓ completed", "green"), f" in {format_duration(took)}  {result}")
-    _note_large_result(job, output)
+    _note_files(job, output)
     return OK
 
 
@@ -185,9 +185,12 @@ def _subject(job: Job | JobSummary) -> str:
     return job.subject[1] if job.subject else ""
 
 
-def _note_large_result(job: Job, output: Output) -> None:
+def _note_files(job: Job, output: Output) -> None:
+    """Say where a large result and the files of a result are."""
     if job.result_truncated:
         output.note(f"The result is large. Download it: {_result_link(job)}")
+    for label, link in job.files.items():
+        output.note(f"Download {label}: {link}")
 
 
 def _result_link(job: Job) -> str:
@@ -219,7 +222,7 @@ def _watch(client: Recado, job: Job, options: argparse.Namespace, output: Output
             _show_event(event, output)
     ended = client.job(job.job_id)
     raise_unless_completed(ended)
-    _note_large_result(ended, output)
+    _note_files(ended, output)
     return OK
 
 
@@ -264,7 +267,7 @@ def status(options: argparse.Namespace, output: Output) -> int:
     else:
         progress = f"{job.progress.done}/{job.progress.total}" if job.progress else ""
         output.fields(job.job_id, job.status, job.stage, progress, job.error.code if job.error else "")
-        _note_large_result(job, output)
+        _note_files(job, output)
     return OK
 
 
@@ -292,6 +295,8 @@ def _describe(job: Job, current: JobStatus | None, output: Output) -> None:
     output.table(("", ""), [(name, value) for name, value in rows if value])
     if job.result_truncated:  # not in the table, which would wrap the link
         output.print(_result_link(job))
+    for label, link in job.files.items():
+        output.print(f"{label}: {link}")
 
 
 def _waiting_for(job: JobStatus) -> str:
