@@ -85,12 +85,18 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
             "WebhooksDeadLetters4F5CA89C",
         },
         "AWS::SNS::Topic": {"FanOutDocEvents7FB2F7E6", "FanOutErrorAlertsBDA55059"},
-        "AWS::StepFunctions::StateMachine": {"KindsDocumentMachine8B61F34C", "KindsSummaryMachineC4F2568B"},
+        "AWS::StepFunctions::StateMachine": {
+            "KindsDocumentMachine8B61F34C",
+            "KindsEmbeddingMachine2AE23BCA",
+            "KindsSummaryMachineC4F2568B",
+        },
         # those that a state machine calls
         "AWS::Lambda::Function": {
             "FunctionsValidateDocument7BF26356",
             "FunctionsChunkDocument57C57479",
             "FunctionsStoreVectorsAD9A7289",
+            "FunctionsPlanEmbedding5A426CB0",
+            "FunctionsExportEmbeddingF463E6A7",
             "FunctionsPlanSummary2A9217CE",
             "FunctionsFinishJob5B889F16",
         },
@@ -103,6 +109,7 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
             "GatewayLogsAccessDE285286",
             "GatewayLogsLiveAccessC09D7C42",
             "KindsDocumentMachineLogs2350B4E3",
+            "KindsEmbeddingMachineLogs1B5D3A46",
             "KindsSummaryMachineLogsB4FCBF59",
         },
     },
@@ -118,6 +125,7 @@ OUTPUTS = {
     "DocEventsTopic",
     "ErrorAlertsTopic",
     "DocumentStateMachine",
+    "EmbeddingStateMachine",
     "SummaryStateMachine",
 }
 EXPORTS = {

@@ -18,7 +18,7 @@ MODEL = "bedrock/amazon.titan-embed-text-v2:0"
 
 
 class FakeEmbedder:
-    """Embeds a text as its length. `errors`: what a text's next calls raise. `paid`: how often each was embedded."""
+    """Embeds a text as its length. `errors`: what its next calls raise. `paid`: how often each was embedded."""
 
     model, dimensions = "amazon.titan-embed-text-v2:0", 2
 
