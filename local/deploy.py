@@ -23,6 +23,7 @@ OVERRIDES: dict[str, str] = {
     "embedding_dimensions": "512",
     "models": '{"bedrock/smollm2-135m-instruct": {}}',  # `local.model` answers in Bedrock's place
     "summary_part_tokens": "1000",  # its context has 4096 tokens, instructions and answer included
+    "fine_tune_models": "amazon.nova-micro-v1:0:128k",  # `local.model` has such jobs, and trains nothing
     "cors_origins": "*",  # pages of this machine, and those opened from a file, may follow a job by its links
     "account_concurrency": "1000",  # this machine has no quota, so an owner gets all of its limits
     "max_model_calls_per_owner": "2",  # all workers: whoever uses this machine is alone

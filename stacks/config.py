@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from stacks.kinds.declarations import read_models
+from stacks.kinds.declarations import family_of, read_models
 
 DAY_SECONDS = 86_400
 # SQS deletes a message after this time (its default), so no job may run longer.
@@ -72,6 +72,8 @@ class Config:
     texts_per_batch: int
     tokens_per_batch: int
     summary_part_tokens: int
+    fine_tune_models: tuple[str, ...]
+    fine_tune_min_examples: int
     job_deadline_minutes: int
 
     account_concurrency: int
@@ -208,6 +210,14 @@ def _models_are_models(config: Config) -> None:
         raise ConfigError(f"models: {error}") from None
 
 
+def _fine_tune_models_are_known(config: Config) -> None:
+    for model in config.fine_tune_models:
+        try:
+            family_of(model)
+        except ValueError as error:
+            raise ConfigError(f"fine_tune_models: {error}") from None
+
+
 def _base_url_is_a_url(config: Config) -> None:
     if config.calls_openai and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", config.openai_base_url):
         raise ConfigError(
@@ -316,12 +326,14 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("max_output_tokens", 1, 128_000),
     _models_are_models,
     _base_url_is_a_url,
+    _fine_tune_models_are_known,
     _between("chunk_size", 20, 20_000),
     _between("chunk_overlap", 0, 10_000),
     _between("chunks_per_batch", 1, 500),
     _between("texts_per_batch", 1, 2000),
     _between("tokens_per_batch", 1, 2_000_000),
     _between("summary_part_tokens", 200, 100_000),
+    _between("fine_tune_min_examples", 1, 10_000),
     _between("account_concurrency", 10, 100_000),  # a new account has 10
     *(_between(f"{queue}_concurrency", 2, 1000) for queue in QUEUES),
     _between("job_deadline_minutes", 5, SQS_RETENTION_MINUTES),

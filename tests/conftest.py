@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 REGION = "eu-west-1"
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
+FINE_TUNING: dict[str, object] = {"fine_tune_models": ["amazon.nova-micro-v1:0:128k"]}
 APP_SOURCES = ("app.py", "cdk.json", "requirements.txt", "stacks", "statemachines")
 DECLARATIONS = ("lambdas/kinds", "lambdas/core/jobs", "lambdas/core/errors.py")
 
@@ -64,9 +65,12 @@ def closed_network(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def assembly(pytestconfig: pytest.Config) -> Path:
-    """The synthesised app with the defaults of `cdk.json`, made anew only when its sources have changed."""
+    """The synthesised app with the defaults of `cdk.json` and a model to fine-tune.
+
+    It is made anew only when its sources have changed.
+    """
     folder = Path(pytestconfig.cache.mkdir("assembly"))
-    return synthesised(folder, context={})
+    return synthesised(folder, context=FINE_TUNING)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from core.jobs import Kind
 from kinds.completion.kind import COMPLETION
 from kinds.document.kind import DOCUMENT
 from kinds.embedding.kind import EMBEDDING
+from kinds.fine_tune.kind import FINE_TUNE
 from kinds.replay.kind import REPLAY
 from kinds.summary.kind import SUMMARY
 
@@ -11,6 +12,7 @@ ALL = (
     COMPLETION,
     DOCUMENT,
     EMBEDDING,
+    FINE_TUNE,
     REPLAY,
     SUMMARY,
 )

@@ -26,8 +26,8 @@ class ModelServer(LocalServer):
     STOP_SECONDS: ClassVar[float] = 2
 
     def environment(self) -> dict[str, str]:
-        """With these variables, an AWS SDK calls Amazon Bedrock's models here."""
-        return {"AWS_ENDPOINT_URL_BEDROCK_RUNTIME": self.endpoint}
+        """With these variables, an AWS SDK calls Amazon Bedrock's models and customization jobs here."""
+        return dict.fromkeys(("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL_BEDROCK"), self.endpoint)
 
     def problem(self) -> str:
         """Why it does not answer calls; empty if it does."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
-from local.model import chat, converse, tools
+from local.model import chat, converse, customization, tools
+from local.model.customization import Customizations
 from local.model.events import (
     Caller,
     ConnectionCut,
@@ -52,6 +53,7 @@ class Service:
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream, self.faults, self.calls = upstream, Faults(), Calls()
+        self.customizations = Customizations()
         self._numbers = itertools.count(1)
 
     def handle(
@@ -61,6 +63,7 @@ class Service:
         caller, key = caller or Caller(), headers.get("idempotency-key", "")
         if "origin" in headers:
             return _json(403, {"message": "Pages in a browser may not call this."})  # it may spend money
+        path, _, query = path.partition("?")
         match method, path.split("/")[1:]:
             case "POST", ["model", model, "converse"]:
                 return self._call(converse, unquote(model), False, body, key, caller)
@@ -68,6 +71,10 @@ class Service:
                 return self._call(converse, unquote(model), True, body, key, caller)
             case "POST", ["v1", "chat", "completions"]:
                 return self._call(chat, "", False, body, key, caller)
+            case _, ["model-customization-jobs", *rest]:
+                return self._customize(method, [unquote(part) for part in rest], query, body)
+            case "PUT", ["customization"]:
+                return _set(self.customizations.set, body)
             case "GET", ["health"]:
                 return _json(200, {"status": self.upstream.status(), "model": self.upstream.model})
             case "GET", ["calls"]:
@@ -82,6 +89,12 @@ class Service:
             case "PUT", ["fake"] if isinstance(self.upstream, Fake):
                 return _set(self.upstream.set, body)
         return _json(404, {"message": f"{method} {path} does not exist here"})
+
+    def _customize(self, method: str, path: list[str], query: str, body: bytes) -> Response:
+        try:
+            return _json(*self.customizations.handle(method, path, query, body))
+        except ProviderError as failure:
+            return _whole(*customization.error(failure))
 
     def _call(
         self, dialect: Dialect, model: str, streamed: bool, body: bytes, key: str, caller: Caller

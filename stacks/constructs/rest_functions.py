@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from aws_cdk import Duration
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
@@ -63,6 +65,7 @@ class RestFunctions(Construct):
                 "EMBEDDING": config.embedding,
                 "EMBEDDING_MODEL": config.embedding_model,
                 "SUMMARY_PART_TOKENS": str(config.summary_part_tokens),
+                "FINE_TUNE_MODELS": json.dumps(config.fine_tune_models),
                 "DATA_BUCKET": storage.data.bucket_name,
                 "SECRETS_KEY": storage.secrets_key.key_arn,
                 "JOB_DEADLINE_MINUTES": str(config.job_deadline_minutes),

@@ -12,9 +12,10 @@ from core.errors import Retryable
 from core.jobs import Kind
 from core.jobs.kind import NOTIFY
 from core.llm.catalog import Model, read_models
+from kinds.fine_tune.families import family_of
 from kinds.registry import KINDS
 
-__all__ = ["KINDS", "NOTIFY", "Kind", "Model", "read_models", "retryable_errors"]
+__all__ = ["KINDS", "NOTIFY", "Kind", "Model", "family_of", "read_models", "retryable_errors"]
 
 
 def retryable_errors() -> list[str]:

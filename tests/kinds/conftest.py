@@ -13,7 +13,7 @@ import pytest
 
 import kinds
 from core.webhooks.transport import client
-from tests.conftest import ROOT, synthesised
+from tests.conftest import FINE_TUNING, ROOT, synthesised
 from tests.simulated_cloud.cloud import Cloud
 from tests.support import client_cache, tree
 from tests.support.recado_cloud import recado_cloud
@@ -38,7 +38,7 @@ def assembly_with_samples(pytestconfig: pytest.Config) -> Path:
             tree.register(copied, name, name.upper())
         shutil.copy(CONSTRUCTS / "tally.py", copied / "stacks" / "kinds")
         (folder / "out").mkdir(exist_ok=True)
-        return synthesised(folder / "out", {}, root=copied)
+        return synthesised(folder / "out", FINE_TUNING, root=copied)
 
 
 @pytest.fixture(scope="session")

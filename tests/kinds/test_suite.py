@@ -33,6 +33,7 @@ EVERY_KIND = pytest.mark.parametrize("name", [*SUBMITTABLE, "replay"])
 WORKER, DISPATCH = "worker", "dispatch"
 HOUR, DAY = 3600.0, 86_400.0
 HOOK = "https://hooks.example.com/in"
+DATASET = b"".join(b'{"prompt": "What is %d?", "completion": "A number."}\n' % n for n in range(40))
 Event = dict[str, Any]
 
 
@@ -44,6 +45,8 @@ def body_of(service: Service, name: str, **more: Any) -> dict[str, Any]:
     given = dict(KINDS[name].example)
     if "s3_key" in given:
         given["s3_key"] = service.upload(b"One two three.", content_type="text/plain")
+    if "dataset" in given:
+        given["dataset"] = service.upload(DATASET, content_type="application/jsonl")
     return {"kind": name, "input": given, **more}
 
 

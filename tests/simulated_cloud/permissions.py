@@ -87,6 +87,15 @@ _BEDROCK_ACTIONS = {"Converse": "InvokeModel", "ConverseStream": "InvokeModelWit
 """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html"""
 
 
+def customization(operation: str, params: dict[str, Any]) -> Iterator[Permission]:
+    if operation == "CreateModelCustomizationJob":
+        model = params["baseModelIdentifier"]
+        yield f"bedrock:{operation}", f"arn:aws:bedrock:{REGION}::foundation-model/{model}"
+        yield "iam:PassRole", params["roleArn"]
+    else:
+        yield f"bedrock:{operation}", arn("bedrock", f"model-customization-job/{params['jobIdentifier']}")
+
+
 def bedrock(operation: str, params: dict[str, Any]) -> Iterator[Permission]:
     yield (
         f"bedrock:{_BEDROCK_ACTIONS.get(operation, operation)}",
@@ -114,6 +123,7 @@ def connections(call: Call) -> Iterator[Permission]:
 
 
 SERVICES: dict[str, Callable[[str, dict[str, Any]], Iterator[Permission]]] = {
+    "bedrock": customization,
     "bedrock-runtime": bedrock,
     "dynamodb": dynamodb,
     "events": events,

@@ -18,6 +18,7 @@ from core.aws.settings import Environment, Setting
 from core.dependencies import Settings
 from kinds.document.dependencies import DocumentSettings
 from kinds.embedding.dependencies import EmbeddingSettings
+from kinds.fine_tune.dependencies import FineTuneSettings
 from kinds.registry import KINDS
 from kinds.summary.dependencies import SummarySettings
 from tests.stacks.own_kinds import SHIPPED
@@ -42,12 +43,15 @@ OF_KINDS = {
         "kinds.completion.prompt",
         "kinds.embedding.submission",
         "kinds.summary.submission",
+        "kinds.fine_tune.submission",
     ),
     "worker": (
         "kinds.document.batches",
         "kinds.completion.work",
         "kinds.embedding.batches",
         "kinds.summary.batches",
+        "kinds.fine_tune.training",
+        "kinds.fine_tune.customization",
     ),
 }
 """What kinds bring into functions that serve all of them: routes, the price of a job, the work of a message."""
@@ -56,6 +60,7 @@ SOURCES: dict[str, tuple[str, type[Environment]]] = {
     "dependencies": ("core/dependencies.py", Settings),
     "document_dependencies": ("kinds/document/dependencies.py", DocumentSettings),
     "embedding_dependencies": ("kinds/embedding/dependencies.py", EmbeddingSettings),
+    "fine_tune_dependencies": ("kinds/fine_tune/dependencies.py", FineTuneSettings),
     "summary_dependencies": ("kinds/summary/dependencies.py", SummarySettings),
 }
 """The objects that hold a function's parts: where their class is, and the settings that it reads."""

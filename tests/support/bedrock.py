@@ -7,10 +7,15 @@ import io
 import json
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
+
+from local.model.customization import EXCEPTIONS, Customizations
+from local.model.events import ProviderError
+from tests.simulated_cloud.functions import ACCOUNT, REGION
 
 TITAN = "amazon.titan-embed-text-v2:0"
 
@@ -100,7 +105,33 @@ class Stream:
         """The answer is not read further."""
 
 
+class Customization:
+    """Amazon Bedrock's customization jobs: moto's stay in progress for ever."""
+
+    def __init__(self) -> None:
+        self.jobs = Customizations(account=f"{REGION}:{ACCOUNT}")
+
+    def answers(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        return {
+            "bedrock:CreateModelCustomizationJob": self._answer(self.jobs.create),
+            "bedrock:GetModelCustomizationJob": self._answer(self.jobs.get),
+            "bedrock:StopModelCustomizationJob": self._answer(self.jobs.stop),
+        }
+
+    def _answer(self, operation: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        def answer(params: dict[str, Any]) -> dict[str, Any]:
+            try:
+                return operation(params)
+            except ProviderError as failure:
+                error = {"Code": EXCEPTIONS[failure.status], "Message": str(failure)}
+                raise ClientError({"Error": error}, operation.__name__) from None
+
+        return answer
+
+
+CUSTOMIZATION = Customization()
 ANSWERS = {
+    **CUSTOMIZATION.answers(),
     "bedrock-runtime:InvokeModel": invoke_model,
     "bedrock-runtime:Converse": converse,
     "bedrock-runtime:ConverseStream": converse_stream,

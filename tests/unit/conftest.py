@@ -173,6 +173,9 @@ ENVIRONMENT = {
     "TEXTS_PER_BATCH": "3",
     "TOKENS_PER_BATCH": "100",
     "SUMMARY_PART_TOKENS": "200",
+    "FINE_TUNE_MODELS": '["amazon.nova-micro-v1:0:128k"]',
+    "FINE_TUNE_MIN_EXAMPLES": "2",
+    "FINE_TUNE_ROLE": "arn:aws:iam::123456789012:role/bedrock",
 }
 ACCOUNT = "eu-west-1:123456789012"
 QUEUES = {
@@ -218,6 +221,7 @@ def forget() -> None:
                 "dependencies",
                 "document_dependencies",
                 "embedding_dependencies",
+                "fine_tune_dependencies",
                 "summary_dependencies",
                 "app",
                 "histories",

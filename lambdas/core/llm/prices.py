@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from core.llm.provider import Usage
 
@@ -30,8 +31,24 @@ def cost(model: str, usage: Usage) -> float | None:
     return round((usage.input_tokens * per_input + usage.output_tokens * per_output) / 1_000_000, DECIMALS)
 
 
+def training_cost(model: str, tokens: int) -> float | None:
+    """USD for training a base model of Amazon Bedrock with so many tokens, of all epochs; None if not known.
+
+    `model`: its id, whose last part is perhaps a context length: `amazon.nova-lite-v1:0:300k`.
+    """
+    prices: dict[str, float] = _listed()["usd_per_million_training_tokens"]
+    price = prices.get(model) or prices.get(model.rpartition(":")[0])
+    return None if price is None else round(tokens * price / 1_000_000, DECIMALS)
+
+
 @functools.cache
 def _prices() -> Mapping[str, tuple[float, float]]:
     """USD per million tokens of input and of output, by the name of the model."""
-    listed: dict[str, dict[str, float]] = json.loads(PRICES.read_text())["usd_per_million_tokens"]
+    listed: dict[str, dict[str, float]] = _listed()["usd_per_million_tokens"]
     return {name: (price["input"], price["output"]) for name, price in listed.items()}
+
+
+@functools.cache
+def _listed() -> dict[str, Any]:
+    listed: dict[str, Any] = json.loads(PRICES.read_text())
+    return listed
