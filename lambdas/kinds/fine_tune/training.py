@@ -20,8 +20,8 @@ TRAINING = "training"
 """What the job waits for."""
 FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS = 60, 900
 NEXT_STEP = (
-    "The model does not answer yet. Create a deployment of it (CreateCustomModelDeployment of Amazon Bedrock), and "
-    "add the ARN of the deployment to `models` of this service."
+    "The model does not answer yet. Create a deployment of it (CreateCustomModelDeployment in Amazon Bedrock) "
+    "and add the ARN of the deployment to `models` of this service."
 )
 
 

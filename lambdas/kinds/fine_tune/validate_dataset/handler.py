@@ -68,7 +68,7 @@ def _refusal(job: Job, found: Dataset, cost: float | None) -> JobFailure | None:
     limit = job.input.get("max_cost_usd")
     if limit is not None and (cost is None or cost > limit):
         return CostLimitExceeded(
-            f"The training may cost up to {cost} USD, more than max_cost_usd. Nothing was spent. Use fewer examples "
-            "or epochs, or raise max_cost_usd."
+            f"The training may cost up to {cost} USD, more than max_cost_usd. Nothing was spent. Use fewer "
+            "examples or epochs, or raise max_cost_usd."
         )
     return None
