@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kinds.fine_tune.customization import PREFIX
 from stacks.kinds.definition import camel
 from tests.stacks.machines import LAST_RESORT, PLACEHOLDER, RUN_BY_MACHINES, Machine, machines
 from tests.stacks.own_kinds import OWN, PHOTO_ALBUM, SHIPPED
@@ -156,7 +157,9 @@ def test_every_transition_is_logged_and_no_data_is(machine: Machine, its_assembl
 def test_ended_executions_call_finish_job(machine: Machine, its_assembly: Assembly) -> None:
     """A rule for this machine calls `finish_job` when an execution failed, timed out or was aborted."""
     patterns = [
-        rule.properties for rule in its_assembly.of("AWS::Events::Rule") if "EventPattern" in rule.properties
+        rule.properties
+        for rule in its_assembly.of("AWS::Events::Rule")
+        if rule.properties.get("EventPattern", {}).get("source") == ["aws.states"]
     ]
     arn = ARN + machine.resource.name
     (rule,) = [one for one in patterns if arn in one["EventPattern"]["detail"]["stateMachineArn"]]
@@ -200,6 +203,24 @@ def test_longest_parse_timeout_ends_before_the_state(document: Machine) -> None:
     function = document.calling["ValidateDocument"].properties["Timeout"]
     limit = document.tasks["ValidateDocument"]["TimeoutSeconds"]
     assert function - CONTEXT["parse_timeout_seconds"] + MAX_PARSE_TIMEOUT < limit
+
+
+# Fine-tunes
+
+
+def test_ended_trainings_call_their_function(app: Assembly) -> None:
+    """A rule calls `training_ended` when a training that the worker has named has ended."""
+    (rule,) = [
+        rule.properties
+        for rule in app.of("AWS::Events::Rule")
+        if rule.properties.get("EventPattern", {}).get("source") == ["aws.bedrock"]
+    ]
+    assert rule["EventPattern"] == {
+        "source": ["aws.bedrock"],
+        "detail-type": ["Model Customization Job State Change"],
+        "detail": {"jobStatus": ["Completed", "Failed", "Stopped"], "jobName": [{"prefix": PREFIX}]},
+    }
+    assert [target["Arn"] for target in rule["Targets"]] == [ARN + app.functions()["training_ended"].name]
 
 
 # Kinds that are only declared

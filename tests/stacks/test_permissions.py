@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kinds.fine_tune.files import dataset_key, output_prefix
 from tests.stacks.machines import RUN_BY_MACHINES, machines
 from tests.stacks.templates import ARN, Assembly, Resource, as_list, statements
 
@@ -97,7 +98,7 @@ def test_every_holder_is_on_the_list(app: Assembly) -> None:
 def test_no_role_is_shared(app: Assembly) -> None:
     """Each function and state machine has a role of its own, without managed or inline policies."""
     names = list(roles(app).values())
-    others = {"GatewayLogs/Role"}  # API Gateway writes logs with it
+    others = {"GatewayLogs/Role", "Kinds/FineTune/BedrockRole"}  # API Gateway and Amazon Bedrock assume them
     of_the_app = [role for role in app.of("AWS::IAM::Role") if role.name not in others]
     assert sorted(set(names)) == sorted(names) == sorted(role.name for role in of_the_app)
     assert all(len(policy.properties["Roles"]) == 1 for policy in app.of("AWS::IAM::Policy"))
@@ -120,13 +121,14 @@ def test_no_action_is_a_pattern(app: Assembly) -> None:
 
 
 def test_patterns_of_resources(app: Assembly) -> None:
-    """Patterns end at a prefix of the bucket, a table's indexes, or the executions of a machine."""
+    """Patterns end at a prefix of the bucket, an index, the executions of a machine, or what Bedrock names."""
     patterns = {r for granted in all_grants(app).values() for r in granted if "*" in r and r != "*"}
     assert {pattern.replace("/*", "").replace(":*", "") for pattern in patterns} <= {
         *("Data/inputs", "Data/uploads", "Data/work", "Data/results", "Data/vectors", "Data/parked"),
         *("Data/aws/lambda", "Jobs/index", "Deliveries/index"),
         *(f"states:eu-west-1:123456789012:execution:{m.resource.name}" for m in machines(app).values()),
         "execute-api:eu-west-1:123456789012:Live/Api/@connections",
+        *(f"bedrock:eu-west-1:123456789012:{kind}" for kind in ("custom-model", "model-customization-job")),
     }
 
 
@@ -196,7 +198,9 @@ def test_worker_alone_may_call_language_models(overridden: Assembly) -> None:
     """The worker may call exactly the configured models, and read the key of the other provider."""
     found = {
         holder: {
-            resource: some for resource, some in granted.items() if re.search("bedrock|secretsmanager", resource)
+            resource: some
+            for resource, some in granted.items()
+            if re.search("bedrock|secretsmanager", resource) and not any("Customization" in one for one in some)
         }
         for holder, granted in all_grants(overridden).items()
     }
@@ -222,6 +226,40 @@ def test_roles_are_assumed_by_their_service_alone(app: Assembly) -> None:
         assert ("Condition" in statement) == (holder in MACHINES)
 
 
+def test_bedrock_reads_datasets_and_writes_its_files(app: Assembly) -> None:
+    """Amazon Bedrock assumes a role for this account's trainings only, and only the worker may pass it on."""
+    (role,) = [role for role in app.of("AWS::IAM::Role") if role.name == "Kinds/FineTune/BedrockRole"]
+    (trust,) = role.properties["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "bedrock.amazonaws.com"}
+    assert trust["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": "123456789012"},
+        "ArnLike": {"aws:SourceArn": "arn:aws:bedrock:eu-west-1:123456789012:model-customization-job/*"},
+    }
+    (policy,) = [one for one in app.of("AWS::IAM::Policy") if role.name in one.properties["Roles"]]
+    found = {
+        (action, short(resource))
+        for statement in statements(policy.properties)
+        for action in as_list(statement["Action"])
+        for resource in as_list(statement["Resource"])
+    }
+    assert found == {
+        ("s3:ListBucket", "Data"),
+        ("s3:GetObject", f"Data/{dataset_key('*')}"),
+        ("s3:GetObject", "Data/results/*/fine_tune/*"),
+        ("s3:PutObject", "Data/results/*/fine_tune/*"),
+    }
+    assert output_prefix("ana", "job_1") == "results/ana/job_1/fine_tune/"
+    passing = {holder for holder, granted in all_grants(app).items() if role.name in granted}
+    conditions = [
+        statement["Condition"]
+        for one in app.of("AWS::IAM::Policy")
+        for statement in statements(one.properties)
+        if statement["Action"] == "iam:PassRole"
+    ]
+    assert passing == {"worker"}
+    assert conditions == [{"StringEquals": {"iam:PassedToService": "bedrock.amazonaws.com"}}]
+
+
 def test_callers_of_functions(app: Assembly) -> None:
     """Functions' own policies allow API Gateway or EventBridge to invoke them, from one source per statement."""
     callers: dict[str, set[str]] = defaultdict(set)
@@ -233,7 +271,7 @@ def test_callers_of_functions(app: Assembly) -> None:
     by_name = {name: callers[f.name] for name, f in app.functions().items() if f.name in callers}
     assert by_name == {
         **{name: {"apigateway"} for name in ("api", "long_poll", "search", "authorizer", "on_message")},
-        **{name: {"events"} for name in ("reaper", "retry_scheduler", "ping", "finish_job")},
+        **{name: {"events"} for name in ("reaper", "retry_scheduler", "ping", "finish_job", "training_ended")},
     }
 
 

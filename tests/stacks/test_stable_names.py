@@ -88,6 +88,7 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
         "AWS::StepFunctions::StateMachine": {
             "KindsDocumentMachine8B61F34C",
             "KindsEmbeddingMachine2AE23BCA",
+            "KindsFineTuneMachineB392538C",
             "KindsSummaryMachineC4F2568B",
         },
         # those that a state machine calls
@@ -98,6 +99,7 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
             "FunctionsPlanEmbedding5A426CB0",
             "FunctionsExportEmbeddingF463E6A7",
             "FunctionsPlanSummary2A9217CE",
+            "FunctionsValidateDataset085524EF",
             "FunctionsFinishJob5B889F16",
         },
         "AWS::ApiGateway::RestApi": {"RestApi79D61EE8"},
@@ -111,6 +113,7 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
             "KindsDocumentMachineLogs2350B4E3",
             "KindsEmbeddingMachineLogs1B5D3A46",
             "KindsSummaryMachineLogsB4FCBF59",
+            "KindsFineTuneMachineLogsC7B1512C",
         },
     },
 }

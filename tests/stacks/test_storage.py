@@ -87,7 +87,7 @@ def test_expiry_of_objects(storage: Template) -> None:
 
 
 def test_prefixes_that_functions_may_write(app: Assembly) -> None:
-    """Functions may write only below prefixes that expire, and below `vectors/`."""
+    """Functions and Amazon Bedrock may write only below prefixes that expire, and below `vectors/`."""
     written = {
         resource.partition("/")[2].removesuffix("*")
         for policy in app.of("AWS::IAM::Policy")
@@ -95,7 +95,8 @@ def test_prefixes_that_functions_may_write(app: Assembly) -> None:
         if "s3:PutObject" in as_list(statement["Action"])
         for resource in as_list(statement["Resource"])
     }
-    assert written == {"inputs/", "uploads/", "work/", "results/", "parked/", "aws/lambda/", "vectors/"}
+    prefixes = {"inputs/", "uploads/", "work/", "results/", "parked/", "aws/lambda/", "vectors/"}
+    assert written == prefixes | {"results/*/fine_tune/"}
 
 
 def test_key_rotation_is_enabled(storage: Template) -> None:

@@ -303,6 +303,7 @@ def test_stacks_and_lambdas_do_not_know_each_other() -> None:
         "core.jobs",
         "core.jobs.kind",
         "core.llm.catalog",
+        "kinds.fine_tune.families",
     }
 
 

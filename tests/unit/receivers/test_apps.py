@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,10 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.events import encode
 from core.webhooks.transport import signing
+from kinds.fine_tune.kind import FINE_TUNE
+from kinds.fine_tune.models import FineTune, Metrics
 from tests.unit.receivers.conftest import AT
 
 BODY = b'{"event":"document.indexed"}'
@@ -47,6 +51,26 @@ def test_the_event_is_processed(name: str, load: Any, sign: Any, caplog: pytest.
     caplog.set_level("INFO")
     poster(load(name).app)(BODY, sign(BODY))
     assert any("document.indexed" in record.getMessage() for record in caplog.records)
+
+
+def test_completed_fine_tune(load: Any, sign: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The plainest receiver takes `fine_tune.completed`: X-Signature is the HMAC of the raw body, whose fields are
+    at the top.
+    """
+    caplog.set_level("INFO")
+    result = FineTune(
+        model_id="arn:aws:bedrock:eu-west-1:123456789012:custom-model/amazon.nova-micro-v1:0:128k/0123456789ab",
+        base_model="amazon.nova-micro-v1:0:128k",
+        metrics=Metrics(training_loss=0.5, validation_loss=None),
+        deployed=False,
+        next_step="Deploy it.",
+    )
+    body = encode({"event": FINE_TUNE.final_events[0], **result.model_dump()}).encode()
+    plain, headers = load(FLASK_PLAIN), sign(body)
+    assert headers["x-signature"] == f"sha256={hmac.digest(plain.KEY, body, 'sha256').hex()}"
+    assert poster(plain.app)(body, headers) == 204
+    assert json.loads(body).keys() >= {"event", "model_id", "metrics"}
+    assert any("fine_tune.completed" in record.getMessage() for record in caplog.records)
 
 
 @ALL
