@@ -87,7 +87,7 @@ def test_two_hours_with_a_webhook(service: Service, receiver: Receiver) -> None:
 
 
 def test_polls(service: Service, receiver: Receiver) -> None:
-    """Who polls when told to polls 75 times at most for the first of two hours, and 9 times with five before it."""
+    """Who polls when told to makes 76 requests at most for the first job, and 10 with five before it."""
     tell_of_the_end(service)
     with service.paused_reaper():
         first = poll(service, submit(service))

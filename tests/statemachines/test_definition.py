@@ -566,6 +566,20 @@ def test_batches_never_outnumber_the_history(chunks: int, usual: int) -> None:
     assert in_each == usual or math.ceil(chunks / (in_each - 1)) > MAX_BATCHES
 
 
+# Fine-tunes
+
+
+def test_message_of_a_fine_tune(app: Assembly) -> None:
+    """The message has every key that the worker, the reaper and the function of the service's events read."""
+    task = machines(app)["fine_tune"].tasks["TrainModel"]
+    body = task["Parameters"]["MessageBody"]
+    message = read_embedding_message(json.dumps(dict.fromkeys(keys(body), 1)))
+    assert isinstance(message, BatchMessage)
+    assert (message.token, message.job_id, message.execution, message.batch) == (1, "1", "1", 1)
+    assert subscripts(ROOT / "lambdas/kinds/fine_tune/training_ended/handler.py", "message") <= keys(body)
+    assert task["TimeoutSecondsPath"] == "$.timeout_seconds"
+
+
 # Summaries
 
 

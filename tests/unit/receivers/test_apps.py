@@ -66,9 +66,9 @@ def test_completed_fine_tune(load: Any, sign: Any, caplog: pytest.LogCaptureFixt
         next_step="Deploy it.",
     )
     body = encode({"event": FINE_TUNE.final_events[0], **result.model_dump()}).encode()
-    plain, headers = load(FLASK_PLAIN), sign(body)
-    assert headers["x-signature"] == f"sha256={hmac.digest(plain.KEY, body, 'sha256').hex()}"
-    assert poster(plain.app)(body, headers) == 204
+    headers = sign(body)
+    assert headers["x-signature"] == f"sha256={hmac.digest(SECRET.encode(), body, 'sha256').hex()}"
+    assert poster(load(FLASK_PLAIN).app)(body, headers) == 204
     assert json.loads(body).keys() >= {"event", "model_id", "metrics"}
     assert any("fine_tune.completed" in record.getMessage() for record in caplog.records)
 

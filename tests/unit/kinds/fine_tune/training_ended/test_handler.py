@@ -22,10 +22,10 @@ def test_message(store: JobStore, blobs: Blobs, messages: Callable[[str], list[A
     """The worker gets the message of the job's task at once."""
     write_message(blobs, "job_1", MESSAGE)
     handler(event("job_1"), None)
-    assert messages("EMBEDDING_QUEUE") == [MESSAGE]
+    assert messages("EMBEDDING_QUEUE_URL") == [MESSAGE]
 
 
 def test_no_open_job(store: JobStore, messages: Callable[[str], list[Any]]) -> None:
     """An event about a job that has ended, or about another deployment's, has no effect."""
     handler(event("job_2"), None)
-    assert messages("EMBEDDING_QUEUE") == []
+    assert messages("EMBEDDING_QUEUE_URL") == []

@@ -36,7 +36,7 @@ def _items() -> list[dict[str, Any]]:
 
 
 def test_valid_dataset(store: JobStore, blobs: Blobs) -> None:
-    """The examples are written in the model's format, and the event says so, with the cost of all epochs at most."""
+    """The examples are written in the model's format. The event says so, with the cost of all epochs."""
     job_id, answer = run(store, blobs)
     assert answer == {"result_key": f"work/{job_id}/fine_tune/result.json"}
     written = blobs.get(f"work/{job_id}/fine_tune/dataset.jsonl").splitlines()
