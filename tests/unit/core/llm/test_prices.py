@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.llm.prices import PRICES, cost
+from core.llm.prices import PRICES, cost, training_cost
 from core.llm.provider import Message, Usage
 from core.llm.tokens import TOKENS_PER_MESSAGE, estimate_input, estimate_text
 from tests.unit.core.llm.samples import ASKED, CALLED, READ, RESULT, SEARCH, request
@@ -50,6 +50,15 @@ def test_a_profile_with_its_own_price() -> None:
 def test_an_unknown_price_is_none(model: str) -> None:
     """It is not zero."""
     assert cost(model, MILLION) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "usd"),
+    [("amazon.nova-lite-v1:0", 2), ("amazon.nova-lite-v1:0:300k", 2), ("amazon.nova-lite-v2:0", None)],
+)
+def test_training(model: str, usd: float | None) -> None:
+    """Training costs by token, whatever the context length in the model's id. An unknown price is None."""
+    assert training_cost(model, 1_000_000) == usd
 
 
 def test_the_prices_are_dated_and_sane() -> None:
