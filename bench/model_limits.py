@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "lambdas")]
 from core.llm.catalog import Model, Rate  # noqa: E402
 from core.llm.circuit import Circuits  # noqa: E402
 from core.llm.gate import ModelGate  # noqa: E402
+from core.llm.in_flight import ModelCalls  # noqa: E402
 from core.llm.rate_limit import RateLimiter  # noqa: E402
 from tests.unit.core.jobs.memory_table import MemoryTable  # noqa: E402
 from tests.unit.core.llm.simulation import Arrival, simulate  # noqa: E402
@@ -52,6 +53,18 @@ class MeteredTable(MemoryTable):
         ((table, request),) = RequestItems.items()
         found = [item for key in request["Keys"] if (item := self._read(key).get("Item"))]
         return {"Responses": {table: found}}
+
+    def paginate(self, **request: Any) -> Iterator[Item]:
+        for page in super().paginate(**request):
+            self.calls += 1
+            self.reads += units(sum(size(value) for item in page["Items"] for value in item.values()), 4096)
+            yield page
+
+    def put_item(self, *, Item: Item, **request: Any) -> Item:
+        try:
+            return super().put_item(Item=Item, **request)
+        finally:
+            self._written(self._bytes(Item))
 
     def update_item(self, *, Key: Item, UpdateExpression: str, **request: Any) -> Item:
         before = self._bytes(Key)
@@ -98,6 +111,15 @@ def alone(model: Model, table: MeteredTable) -> tuple[int, float]:
     return 1, 1.0
 
 
+def with_place(table: MeteredTable) -> tuple[int, float]:
+    """One job without limits of its model, of an owner whose calls are limited."""
+    calls = ModelCalls(table, "jobs", per_owner=1)
+    if calls.wait("ana", waited=0) is not None:
+        raise SystemExit("the job has no place")
+    with calls.place("ana"):
+        return alone(WITHOUT, table)
+
+
 def crowd(model: Model, table: MeteredTable, jobs: int, owners: int = 1) -> tuple[int, float]:
     """Jobs that are submitted at once, without their circuit. Each owner has as many."""
     arrivals = [Arrival(f"owner-{number}", jobs // owners) for number in range(owners)]
@@ -111,6 +133,7 @@ def main() -> None:
     jobs = 60 if parser.parse_args().quick else 1000
     rows: dict[str, Callable[[MeteredTable], tuple[int, float]]] = {
         "without limits": lambda table: alone(WITHOUT, table),
+        "alone, calls of its owner limited": with_place,
         "alone, requests limited": lambda table: alone(REQUESTS, table),
         "alone, requests and tokens limited": lambda table: alone(BOTH, table),
         f"of {jobs}, requests limited": lambda table: crowd(REQUESTS, table, jobs),
