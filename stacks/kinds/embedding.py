@@ -11,7 +11,8 @@ from stacks.kinds.base import KindConstruct
 from stacks.storage import RESULTS
 
 MAX_LINES = 50_000
-BYTES_PER_NUMBER = 4 + 4 + 14
+"""Of a job, as in lambdas/kinds/embedding/lines.py."""
+BYTES_PER_NUMBER = 4 + 4 + 17
 """On the disk: the vector as it was stored, in Parquet, and in JSON."""
 MAX_DISK_MB = 10_240  # https://docs.aws.amazon.com/lambda/latest/dg/configuration-ephemeral-storage.html
 

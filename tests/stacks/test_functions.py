@@ -12,7 +12,9 @@ from core.llm.in_flight import INVOCATION_SECONDS
 from core.webhooks.deliveries.store import LEASE_SECONDS
 from jobs.worker import handler as worker
 from kinds.document import batches
+from kinds.embedding.lines import MAX_LINES
 from rest.api.handler import router as open_routes
+from stacks.kinds import embedding
 from tests.stacks.templates import ARN, Assembly, Resource
 from webhooks.retry_scheduler import handler as retry_scheduler
 from webhooks.sender import polling
@@ -197,3 +199,13 @@ def test_open_paths_are_routes_of_the_api() -> None:
     """`api` answers the paths that the gateway lets through without a key."""
     routes: Any = open_routes._routes
     assert {path for path, *_ in routes} == {"/health", "/openapi.json", "/docs"}
+
+
+def test_the_disk_has_room_for_all_vectors(app: Assembly) -> None:
+    """`export_embedding` has space for the files of as many lines as a job may have."""
+    assert embedding.MAX_LINES == MAX_LINES
+    function = app.functions()["export_embedding"].properties
+    dimensions = int(function["Environment"]["Variables"]["EMBEDDING_DIMENSIONS"])
+    longest = len(", -1.23456789e-38")
+    needed = MAX_LINES * dimensions * (4 + 4 + longest) / 2**20
+    assert function["EphemeralStorage"]["Size"] > needed

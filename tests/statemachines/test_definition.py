@@ -20,6 +20,7 @@ from core.jobs.queue_messages import BatchMessage, read_embedding_message
 from kinds.document.chunk_document.handler import MAX_BATCHES, batch_size
 from kinds.document.index import embedding
 from kinds.document.kind import DOCUMENT
+from kinds.embedding.planning import MAX_BATCHES as MAX_TEXT_BATCHES
 from kinds.registry import KINDS
 from kinds.summary.parts import MAX_PARTS
 from stacks.kinds.declarations import retryable_errors
@@ -613,3 +614,31 @@ def test_the_history_has_room_for_every_part(summary: Machine) -> None:
     assert iterations + others + 4 * len(summary.states) < MAX_EVENTS / 2
     assert MAX_PARTS <= MAX_ARRAY_RANGE
     assert summary.states["SummarizeParts"]["ResultPath"] is None
+
+
+# Bulk embeddings
+
+
+@pytest.fixture(scope="session")
+def bulk_embedding(app: Assembly) -> Machine:
+    return machines(app)["embedding"]
+
+
+def test_messages_of_a_bulk_embedding(bulk_embedding: Machine) -> None:
+    """The message of a batch has every key that the worker, the reaper and the kind read."""
+    body = bulk_embedding.tasks["EmbedBatch"]["Parameters"]["MessageBody"]
+    assert subscripts(ROOT / "lambdas/kinds/embedding/batches.py", "message") == {"batch", "batches"}
+    message = read_embedding_message(json.dumps(dict.fromkeys(keys(body), 1)))
+    assert isinstance(message, BatchMessage)
+    assert (message.token, message.job_id, message.execution, message.batch) == (1, "1", "1", 1)
+    assert "batches" in keys(body)
+    assert bulk_embedding.tasks["EmbedBatch"]["TimeoutSecondsPath"] == "$.timeout_seconds"
+
+
+def test_the_history_has_room_for_every_batch_of_texts(bulk_embedding: Machine) -> None:
+    """400 batches, each sent at the last retry, and every other state at its last: well within 25,000 events."""
+    iterations = MAX_TEXT_BATCHES * (2 + events_of(bulk_embedding.tasks["EmbedBatch"]))
+    others = sum(events_of(state) for name, state in bulk_embedding.tasks.items() if name != "EmbedBatch")
+    assert iterations + others + 4 * len(bulk_embedding.states) < MAX_EVENTS / 2
+    assert MAX_TEXT_BATCHES <= MAX_ARRAY_RANGE
+    assert bulk_embedding.states["EmbedTexts"]["ResultPath"] is None

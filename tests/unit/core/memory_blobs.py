@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import IO
 
 from core.aws.blobs import Blobs
 from core.errors import SourceNotFound
@@ -15,8 +16,8 @@ class MemoryBlobs(Blobs):
         self.objects: dict[str, bytes] = {}
         self.reads: list[str] = []
 
-    def put(self, key: str, data: bytes, *, content_type: str = "") -> str:
-        self.objects[key] = bytes(data)
+    def put(self, key: str, data: bytes | IO[bytes], *, content_type: str = "") -> str:
+        self.objects[key] = bytes(data) if isinstance(data, bytes | bytearray) else data.read()
         return '"etag"'
 
     def get(self, key: str, *, etag: str | None = None, max_bytes: int | None = None) -> bytes:

@@ -241,6 +241,18 @@ def test_the_link_of_a_large_result_is_noted(run: Run, large_result: str, comman
     assert run(*command, "--json")[0] == 0
 
 
+@pytest.mark.parametrize("command", [("submit", "--text", "Hi", "--wait"), ("watch", JOB_ID), ("status", JOB_ID)])
+def test_links_of_files_are_noted(
+    run: Run, configured: StubService, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """The links to the files of a result are on standard error, each with its name."""
+    view = configured.view() | {"files": {"parquet": LINK}}
+    monkeypatch.setattr(configured, "view", lambda: view)
+    configured.responses["POST /jobs"] = (202, view)
+    code, out, err = run(*command)
+    assert (code, f"Download parquet: {LINK}" in err, LINK in out) == (0, True, False)
+
+
 def test_status_shows_people_the_link_of_a_large_result(run: Run, large_result: str, for_people: None) -> None:
     """It is on a line of its own, so that it can be copied."""
     code, out, _ = run("status", JOB_ID)

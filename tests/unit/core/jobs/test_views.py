@@ -154,6 +154,22 @@ def test_small_result(result: Any) -> None:
     assert "result_truncated" not in JobView.model_validate(shown).model_dump(mode="json")
 
 
+def test_files_of_a_result() -> None:
+    """A result of several files has a link to each, valid for five minutes, in the job's own folder."""
+    done = replace(RUNNING, status="completed", result={"lines": 3, "files": {"errors": "errors.jsonl"}})
+    shown = views.job_view(snapshot(done), LINKS, UNKNOWN)
+    key = f"results/ana/{RUNNING.job_id}/errors.jsonl"
+    assert shown["files"] == {"errors": f"https://data.example.com/{key}?seconds=300"}
+    assert shown["result"]["files"] == {"errors": "errors.jsonl"}
+
+
+@pytest.mark.parametrize("result", [None, {"chunks": 3}, {"files": 3}])
+def test_no_files(result: Any) -> None:
+    """A job without files does not show the field."""
+    shown = views.job_view(snapshot(replace(RUNNING, result=result)), LINKS, UNKNOWN)
+    assert "files" not in JobView.model_validate(shown).model_dump(mode="json")
+
+
 def test_waiting_job() -> None:
     """A waiting job shows the reason and the time; another job omits both fields."""
     since = events.timestamp(NOW + 5)

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import CountMismatch, Throttled
+from core.errors import ContextOverflow, CountMismatch, ModelRejected, Throttled, Unavailable
 from kinds.document.index import embedding
 from kinds.document.index.embedding import (
     BACKOFF_BASE_SECONDS,
@@ -106,6 +106,48 @@ def test_permanent_errors() -> None:
     with pytest.raises(ClientError, match="AccessDenied"):
         embed(embedder(client), ["a"])
     assert client.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "raised"),
+    [
+        (
+            "400 Bad Request: Too many input tokens. Max input tokens: 8192, request input token count: 9",
+            ContextOverflow,
+        ),
+        ("expected maxLength: 50000, actual: 50001", ContextOverflow),
+        ("Malformed input request.", ModelRejected),
+    ],
+)
+def test_refused_text(message: str, raised: type[Exception]) -> None:
+    """A text that the model refuses is not sent again, and the error has the model's message."""
+    error = ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "InvokeModel")
+    client = Bedrock(lambda call: error)
+    with pytest.raises(ModelRejected, match="refuses the text") as caught:
+        embed(embedder(client), ["a"])
+    assert (type(caught.value), message in str(caught.value), client.calls) == (raised, True, 1)
+
+
+def test_embed_text() -> None:
+    """One text is embedded with the tokens that the model counted, None if it does not count them."""
+
+    class Counting(Bedrock):
+        def invoke_model(self, *, modelId: str, body: str) -> dict[str, Any]:
+            answer = json.loads(super().invoke_model(modelId=modelId, body=body)["body"].read())
+            return {"body": io.BytesIO(json.dumps(answer | {"inputTextTokenCount": 7}).encode())}
+
+    for client, tokens in ((Counting(), 7), (Bedrock(), None)):
+        found = embedder(client).embed_text("ab", seconds_left=endless, max_faults=1)
+        assert (list(found.vector), found.input_tokens) == ([2.0, 0.0, 0.0, 0.0], tokens)
+
+
+def test_faults_are_counted() -> None:
+    """After three errors of the model it is unavailable. Throttling does not count."""
+    fault = refusal("InternalServerException")
+    client = Bedrock(lambda call: fault if call % 2 else THROTTLE)
+    with pytest.raises(Unavailable, match="failed 3 times"):
+        embedder(client).embed_text("a", seconds_left=endless, max_faults=3)
+    assert client.calls == 5
 
 
 def test_backoff() -> None:
