@@ -177,3 +177,14 @@ def test_invalid_dataset(service: Service) -> None:
     (validated,) = [event for event in service.events(job_id) if event["event"] == "fine_tune.validated"]
     assert [(one["line"], one["field"]) for one in validated["errors"]] == [(41, "completion"), (42, "")]
     assert bedrock(service, "CreateModelCustomizationJob") == []
+
+
+def test_deadline(service: Service, training: Callable[..., None]) -> None:
+    """A training that is not done after three days is stopped, and the job fails."""
+    training(seconds=10 * 86_400)
+    job_id = submit(service)
+    with service.paused_reaper():
+        service.cloud.settle(within=73 * 3600)
+    (created,) = bedrock(service, "CreateModelCustomizationJob")
+    found = CUSTOMIZATION.jobs.get({"jobIdentifier": created.params["jobName"]})
+    assert (service.job(job_id)["error"]["code"], found["status"]) == ("deadline_exceeded", "Stopped")
