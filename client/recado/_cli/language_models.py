@@ -229,6 +229,8 @@ def _note_usage(result: Mapping[str, Any], output: Output) -> None:
     usage = {**result, **(result.get("usage") or {})}
     output.note((f"{result.get('model', 'unknown model')}, {format_usage(usage)}", "dim"))
     if result.get("stop_reason") == "max_tokens":
-        output.note((f"The text is cut off at {usage.get('output_tokens')} tokens.", "yellow"))
+        # The tokens of a summary are those of all its calls.
+        where = "" if "calls" in usage else f" at {usage.get('output_tokens')} tokens"
+        output.note((f"The text is cut off{where}.", "yellow"))
     if result.get("sample"):
         output.note(("No model answered. The text is a recorded sample.", "yellow"))

@@ -199,6 +199,10 @@ def test_invalid_options_are_usage_errors(run: Run, service: StubService, argume
         ({"cost_usd": None}, [USED.replace("0.000041 USD", "cost unknown")]),
         ({"calls": 3}, [USED.replace("310", "3 calls, 310")]),
         ({"stop_reason": "max_tokens"}, [USED, "The text is cut off at 95 tokens.\n"]),
+        (
+            {"stop_reason": "max_tokens", "calls": 3},
+            [USED.replace("310", "3 calls, 310"), "The text is cut off.\n"],
+        ),
         ({"sample": True}, [USED, "No model answered. The text is a recorded sample.\n"]),
     ],
 )
