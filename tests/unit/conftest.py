@@ -18,7 +18,7 @@ from moto.s3.responses import S3Response
 from core.aws import clients
 from core.aws.blobs import Blobs
 from core.log import logger
-from tests.simulated_cloud import dynamodb_validation
+from tests.simulated_cloud import caching, dynamodb_validation
 from tests.simulated_cloud.moto_fixes import keeping_uploads_apart
 from tests.unit.gateway import Gateway
 
@@ -36,7 +36,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]
 
 @pytest.fixture
 def aws() -> Iterator[None]:
-    with mock_aws(config={"core": {"mock_credentials": False}}):
+    with caching.installed(), mock_aws(config={"core": {"mock_credentials": False}}):
         yield
 
 
