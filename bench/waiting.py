@@ -60,7 +60,7 @@ from tests.support.service import Service  # noqa: E402
 QUICK = "--quick" in sys.argv
 LENGTHS = {"2 s": 2.0} if QUICK else {"2 s": 2.0, "30 s": 30.0, "5 min": 300.0, "2 h": 7200.0}
 PHASES, SPREAD = 1 if QUICK else 8, 0.2
-KNOWN_JOBS = 30
+KNOWN_JOBS = 3 if QUICK else 30
 STEPS = 100  # in which progress is reported
 LATE_SECONDS = 120.0  # before a job's end, in which whoever holds a connection joins
 
