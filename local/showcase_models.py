@@ -71,4 +71,5 @@ def _summarize(client: Recado, console: Console) -> None:
     job = client.submit(kind="summary", document_id=DOCUMENT, input={"max_words": MAX_WORDS})
     result = client.result(client.wait(job, timeout=TIMEOUT_SECONDS)) or {}
     console.print(Text(result["summary"], style="cyan"))
-    claim(console, bool(result["summary"]), f"parts of the text: {result['parts']}, calls: {result['calls']}")
+    words, calls = len(result["summary"].split()), f"parts: {result['parts']}, calls: {result['calls']}"
+    claim(console, 0 < words <= MAX_WORDS, f"{words} words of at most {MAX_WORDS} ({calls})")
