@@ -16,6 +16,7 @@ from tests.attacks.test_revocation import follow, is_refused, links, submit, tic
 from tests.simulated_cloud.calls import Call, CallRule, Killed
 from tests.simulated_cloud.functions import ACCOUNT, REGION
 from tests.simulated_cloud.rest_api import Response
+from tests.support.kinds import example_input
 from tests.support.receiver import Received, Receiver
 from tests.support.service import Service, make_key
 
@@ -226,7 +227,7 @@ def test_twice(service: Service, kind: str) -> None:
 @EVERY_SUBMITTABLE
 def test_idempotency_key(service: Service, kind: str) -> None:
     """The key of a deleted job is a 410 that says so, and makes no new job; with another body it is a 422."""
-    body, headers = {"kind": kind, "input": dict(KINDS[kind].example)}, {"Idempotency-Key": "k"}
+    body, headers = {"kind": kind, "input": example_input(service, kind)}, {"Idempotency-Key": "k"}
     job_id = service.call("POST", "/jobs", json=body, headers=headers).json()["job_id"]
     service.cloud.settle(within=HOUR)
     assert delete(service, job_id).status == 202

@@ -10,6 +10,7 @@ import pytest
 
 from kinds.registry import KINDS
 from tests.kinds.test_suite import DISPATCH, HOOK, WORKER, breaking, functions, submit
+from tests.support.kinds import deadline
 from tests.support.problems import assert_problem
 from tests.support.service import Service
 
@@ -67,15 +68,16 @@ def fail(service: Service, name: str, job_id: str) -> str:
         service.call("DELETE", f"/webhooks/{service.job(job_id)['webhook_id']}")
         service.cloud.settle(within=HOUR)
         return "failed"
-    with breaking(service, next(iter(functions(service, KINDS[name]).values()))):
-        service.cloud.settle(within=HOUR)
+    first = next(iter(functions(service, KINDS[name]).values()))
+    with breaking(service, first, job_id, KINDS[name].stages[0]):
+        service.cloud.settle(within=4 * HOUR)
     service.cloud.advance(120)  # the reaper handles dead letters
     return "failed"
 
 
 def miss_the_deadline(service: Service, name: str, job_id: str) -> str:
     with stopped(service):
-        service.cloud.clock.advance_to(service.cloud.clock.time + 5 * HOUR)
+        service.cloud.clock.advance_to(service.cloud.clock.time + deadline(name) + HOUR)
         service.cloud.bus.skip_ticks()
         service.cloud.advance(61)
     return "failed"
@@ -84,7 +86,8 @@ def miss_the_deadline(service: Service, name: str, job_id: str) -> str:
 def never_start(service: Service, name: str, job_id: str) -> str:
     if name == "replay":
         return miss_the_deadline(service, name, job_id)  # messages to `dispatch` are left for an operator
-    with breaking(service, "start_job"):
+    starter = WORKER if KINDS[name].runs_on == "worker" else "start_job"
+    with breaking(service, starter, job_id, KINDS[name].stages[0]):
         service.cloud.settle(within=4 * HOUR)
     service.cloud.advance(120)
     return "failed"

@@ -9,6 +9,7 @@ from core.auth import KeyStore
 from kinds.registry import KINDS
 from tests.simulated_cloud.rest_api import Response
 from tests.simulated_cloud.websocket_api import HandshakeRefused
+from tests.support.kinds import example_input
 from tests.support.service import Service, make_key
 
 EVERY_KIND = pytest.mark.parametrize("kind", sorted(KINDS))
@@ -20,7 +21,7 @@ HOOK = "https://hooks.example.com/in"
 def submit(service: Service, kind: str) -> str:
     """The id of a new job of this kind."""
     if KINDS[kind].submittable:
-        answer = service.call("POST", "/jobs", json={"kind": kind, "input": dict(KINDS[kind].example)})
+        answer = service.call("POST", "/jobs", json={"kind": kind, "input": example_input(service, kind)})
     else:
         endpoint = {"url": HOOK, "events": ["endpoint.disabled"]}
         webhook_id = service.call("POST", "/webhooks", json=endpoint).json()["webhook_id"]

@@ -22,6 +22,7 @@ from recado import Recado, cli
 from recado._cli import jobs as job_commands
 from tests.kinds.conftest import NAMES
 from tests.simulated_cloud.calls import Killed
+from tests.support.kinds import example_input
 from tests.support.recado_client import connected
 from tests.support.receiver import Receiver
 from tests.support.service import Service
@@ -33,7 +34,6 @@ EVERY_KIND = pytest.mark.parametrize("name", [*SUBMITTABLE, "replay"])
 WORKER, DISPATCH = "worker", "dispatch"
 HOUR, DAY = 3600.0, 86_400.0
 HOOK = "https://hooks.example.com/in"
-DATASET = b"".join(b'{"prompt": "What is %d?", "completion": "A number."}\n' % n for n in range(40))
 Event = dict[str, Any]
 
 
@@ -42,12 +42,7 @@ Event = dict[str, Any]
 
 def body_of(service: Service, name: str, **more: Any) -> dict[str, Any]:
     """A submission of the kind's example. If it needs a file, it is uploaded."""
-    given = dict(KINDS[name].example)
-    if "s3_key" in given:
-        given["s3_key"] = service.upload(b"One two three.", content_type="text/plain")
-    if "dataset" in given:
-        given["dataset"] = service.upload(DATASET, content_type="application/jsonl")
-    return {"kind": name, "input": given, **more}
+    return {"kind": name, "input": example_input(service, name), **more}
 
 
 def submit(service: Service, name: str, **more: Any) -> str:
