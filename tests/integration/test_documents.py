@@ -204,14 +204,14 @@ class TestUnreadableDocuments:
         failed = service.submit("text", document_id="d")
         with service.paused_reaper(), refusal:
             service.cloud.settle(within=3600)
-        service.assert_over(failed, "failed", "internal", "embed")
+        service.assert_over(failed, "failed", "model_rejected", "embed")
         answer = service.call("POST", f"/jobs/{failed}/retry")
         assert answer.status == 202
         again = answer.json()["job_id"]
         service.cloud.settle(within=60)
         service.assert_over(again, "completed")
         assert (service.job(again)["retry_of"], service.job(again)["document_id"]) == (failed, "d")
-        service.assert_over(failed, "failed", "internal", "embed")
+        service.assert_over(failed, "failed", "model_rejected", "embed")
 
     def test_no_retry(self, service: Service) -> None:
         """Retrying a completed or running job is a 409."""
