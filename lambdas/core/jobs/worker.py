@@ -71,6 +71,7 @@ class Worker:
             self.jobs.apply(job.job_id, fail(code=error.code, message=str(error)))
         except JobClosed as error:
             logger.info("job has ended or is held by another worker", job_id=job.job_id, reason=str(error))
+            self._send_again_if_queued(message, job)
         except (BotoCoreError, ClientError, Retryable) as error:
             if not isinstance(error, Retryable) and not aws_errors.is_transient(error):
                 raise
@@ -128,6 +129,15 @@ class Worker:
         job = self.jobs.apply(job.job_id, change)
         if not job.is_final:
             raise NotDue(job.not_before or until) from error
+
+    def _send_again_if_queued(self, message: JobMessage, job: Job) -> None:
+        """The lease may be released although the response was lost. A queued job needs a message."""
+        try:
+            job = self.jobs.get(job.job_id)
+        except NotFound:
+            return
+        if job.status == "queued":
+            self._send_again(message, job, until=job.not_before or events.timestamp(self.clock()))
 
     def _send_after_failure(self, message: JobMessage, job: Job) -> None:
         if message.hops >= MAX_HOPS:

@@ -34,7 +34,7 @@ from core.jobs import (
 from core.jobs.machine import Change, note_wait, postpone
 from core.jobs.queue_messages import JobMessage, read_embedding_message
 from core.jobs.worker import MAX_HOPS, Worker, backoff
-from tests.unit.core.jobs.fault_injection import FAULTS, Crash, Fault, FaultyClient
+from tests.unit.core.jobs.fault_injection import FAULTS, Crash, Fault, FaultyClient, in_progress
 from tests.unit.core.jobs.memory_table import MemoryTable
 from tests.unit.core.memory_blobs import MemoryBlobs
 from tests.unit.examples import NOW, FakeClock, echo_kind, job
@@ -43,6 +43,7 @@ TABLE = "jobs"
 VISIBILITY_SECONDS, MAX_RECEIVES, INVOCATION_SECONDS = 1800, 5, 300
 NOT_WAITING = (None, None, None)
 ERROR = {"code": "throttled", "message": "Busy."}
+THROTTLED = Postponed("provider_throttled", 20, cause=ModelThrottled("Too many tokens."))
 
 
 ECHO = echo_kind()
@@ -412,6 +413,23 @@ def test_postponed(bench: Bench) -> None:
     assert bench.job.result == {"said": "attempt 1"}
 
 
+@pytest.mark.parametrize("error", [Throttled("busy"), THROTTLED], ids=["released", "postponed"])
+def test_lost_response_of_release(bench: Bench, error: Exception) -> None:
+    """A job that was released keeps a message, also if the response of the release was lost."""
+
+    def work(attempt: Attempt) -> dict[str, Any]:
+        bench.client.plan.append(in_progress)
+        raise error
+
+    bench.work = work
+    assert bench.deliver()
+    assert bench.job.status == "queued"
+    assert len(bench.queue.messages) == 1
+    bench.work = lambda attempt: {"said": "hello"}
+    bench.drain()
+    assert bench.job.status == "completed"
+
+
 def test_require_open(bench: Bench) -> None:
     """Work learns between its steps that the job was canceled."""
 
@@ -575,7 +593,6 @@ def test_job_of_an_execution() -> None:
 # ── any order, duplicates and kills ──────────────────────────────────────────────────────────────────────────
 
 
-THROTTLED = Postponed("provider_throttled", 20, cause=ModelThrottled("Too many tokens."))
 ERRORS = [None, Throttled("busy"), THROTTLED, THROTTLED, ValueError("bug"), Crash(), Crash(), JobFailure("no")]
 
 
