@@ -163,6 +163,16 @@ def test_requests_that_are_not_held_become_polls(
     assert _watcher.MAX_FAILURES < len(asked) <= 16
 
 
+def test_a_change_does_not_wait_for_retry_after(client: Recado, service: StubService) -> None:
+    """After a long poll that returned a change, the client asks again at once, whatever Retry-After says."""
+    log = service.log
+    service.reset(log[:2], hold_seconds=5, retry_after="30")
+    began = time.monotonic()
+    with service.append_later(0.1, *log[2:]):
+        assert sequences(client, transport="long_poll") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert time.monotonic() - began < 10
+
+
 def test_a_transport_with_updates_is_never_given_up(client: Recado, service: StubService) -> None:
     """However often connections break, the transport is kept if some of them bring an event."""
     service.reset(payloads(40), transports=frozenset({"sse"}), cuts=deque([None, *[350, 0] * 40]))
