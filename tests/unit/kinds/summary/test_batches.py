@@ -66,6 +66,17 @@ def test_messages(subject: Job, store: JobStore, blobs: Blobs, caller: FakeCalle
     assert sum(caller.paid.values()) == 4
 
 
+def test_stage_while_merging(subject: Job, store: JobStore, caller: FakeCaller) -> None:
+    """While the summaries are merged, and if that has to wait, the job is in its last stage."""
+    for batch in range(3):
+        send(subject, batch)
+    caller.waits = [Wait("rate_limit", 3)]
+    with pytest.raises(Postponed):
+        reduce(subject)
+    assert store.get(subject.job_id).stage == "reduce"
+    assert verbs(store, subject)[-1] == "summarized"
+
+
 def test_repeated_messages(subject: Job, store: JobStore, blobs: Blobs, caller: FakeCaller) -> None:
     """Messages that come again change nothing and pay nothing."""
     for _ in range(2):
