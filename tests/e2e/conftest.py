@@ -43,10 +43,6 @@ class System:
     engine: Engine
     outputs: dict[str, str]
     assembly: Path
-    model: ModelServer
-    """Answers with the words of the prompt."""
-    servers: contextlib.ExitStack
-    """What is stopped in the end."""
 
     @property
     def url(self) -> str:
@@ -77,15 +73,23 @@ class System:
         return Api(self.url, made.stdout.strip())
 
 
+@dataclass(frozen=True)
+class SystemWithModel(System):
+    """`model` answers with the words of the prompt. `servers`: what is stopped in the end."""
+
+    model: ModelServer
+    servers: contextlib.ExitStack
+
+
 @pytest.fixture(scope="session")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemWithModel]:
     with contextlib.ExitStack() as servers:
         fake = servers.enter_context(model.running(tmp_path_factory.mktemp("model"), settings=FAKE_MODEL))
         workspace, environment = tmp_path_factory.mktemp("engine"), fake.environment()
         running = servers.enter_context(engine.running(workspace, environment=environment))
         assembly = deploy.synthesise(running.workspace, context=deploy.own_hosts(running) | CONTEXT)
         deploy.bootstrap(running)
-        yield System(running, deploy.deploy(running, assembly), assembly, fake, servers)
+        yield SystemWithModel(running, deploy.deploy(running, assembly), assembly, fake, servers)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from local.model.service import prompt_key
 from local.model.upstreams import SMALL_MODEL
 from local.processes import until
 from recado import Recado
-from tests.e2e.conftest import FAKE_MODEL, System, wait_for
+from tests.e2e.conftest import FAKE_MODEL, SystemWithModel, wait_for
 
 WORDS, SECONDS_PER_WORD = 12, 0.15
 FORTY_PAGES = 20_000  # words
@@ -45,12 +45,12 @@ class FakeModel:
 
 
 @pytest.fixture
-def fake(system: System) -> FakeModel:
+def fake(system: SystemWithModel) -> FakeModel:
     return FakeModel(system.model.endpoint)
 
 
 @pytest.fixture(scope="module")
-def client(system: System) -> Iterator[Recado]:
+def client(system: SystemWithModel) -> Iterator[Recado]:
     with Recado(system.url, system.caller("models").key) as client:
         yield client
 
@@ -127,7 +127,7 @@ def test_a_long_text_is_summarized_behind_a_provider_that_throttles(client: Reca
 
 
 @pytest.mark.skipif(not toolchain.MODEL_FILE.exists(), reason="there is no local model on this machine")
-def test_the_small_model_answers(client: Recado, system: System) -> None:
+def test_the_small_model_answers(client: Recado, system: SystemWithModel) -> None:
     """The deployed functions call a real model in place of Amazon Bedrock."""
     workspace = system.model.workspace
     try:
