@@ -6,6 +6,7 @@
     subscription to a job         JOB#{job_id}            LIVE#{connection_id}
     job, or its tombstone         JOB#{job_id}            META
     progress of a job             JOB#{job_id}            PROGRESS
+    usage of models of a job      JOB#{job_id}            USAGE
     last webhook of a job         JOB#{job_id}            WEBHOOK
     call of a model in flight     OWNER#{owner}           CALL#{place in 4 digits}
     document                      OWNER#{owner}           DOC#{document_id}

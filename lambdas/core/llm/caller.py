@@ -28,8 +28,9 @@ from core.errors import (
 )
 from core.jobs.job import Job
 from core.jobs.kind import Wait
+from core.jobs.machine import PROVIDER_THROTTLED
 from core.jobs.usage import CallUsage, UsageStore
-from core.llm import answers, in_flight
+from core.llm import answers, in_flight, rate_limit
 from core.llm.answers import ModelAnswer
 from core.llm.catalog import Model
 from core.llm.gate import ModelGate
@@ -43,7 +44,6 @@ CHECK_SECONDS = 1.0
 """How often a running call looks whether its job was canceled."""
 RESERVE_SECONDS = 15.0
 """Of the invocation, for recording the answer."""
-RATE_LIMIT, THROTTLED = "rate_limit", "provider_throttled"
 THROTTLE_MIN_SECONDS, THROTTLE_MAX_SECONDS = 10.0, 300.0
 KNOWS_IDEMPOTENCY_KEYS = ("openai",)
 """Providers that are sent an idempotency key."""
@@ -76,7 +76,7 @@ class ModelCaller:
         wait = self._calls.wait(job.owner, waited=self._clock() - _epoch(since) if since else 0.0)
         if wait is not None:
             return wait
-        return self._gate.admit(model, owner=job.owner, tokens=tokens, waited=job.waiting_for == RATE_LIMIT)
+        return self._gate.admit(model, owner=job.owner, tokens=tokens, waited=job.waiting_for == rate_limit.REASON)
 
     def call(
         self,
@@ -164,7 +164,7 @@ class ModelCaller:
         now = self._clock()
         seconds = throttle_wait(error.retry_after, age=now - _epoch(job.created_at))
         if now + seconds < _epoch(job.deadline):
-            return Postponed(THROTTLED, seconds, cause=error)
+            return Postponed(PROVIDER_THROTTLED, seconds, cause=error)
         until = events.timestamp(now + seconds)
         return DeadlineExceeded(f"The provider throttles until {until}, which is after the job's deadline.")
 

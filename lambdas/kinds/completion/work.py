@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from core.dependencies import dependencies
-from core.errors import ModelRejected, ModelUnavailable
+from core.errors import ModelUnavailable
 from core.jobs import Attempt, Job, Wait
 from core.live.channel import Channel
 from core.llm.answers import ModelAnswer
-from core.llm.catalog import Model
+from core.llm.estimate import model_of
 from kinds.completion.prompt import model_request
 
 CALL = "completion"
@@ -42,7 +42,7 @@ def complete(attempt: Attempt, *, is_last: bool) -> Mapping[str, Any]:
 
 def _call(attempt: Attempt) -> ModelAnswer:
     job = attempt.job
-    stored, model = job.input, _model(job)
+    stored, model = job.input, model_of(job, dependencies.settings.models)
     content = json.loads(attempt.blobs.get(stored["source_key"], etag=stored["etag"]))
     request = model_request(
         content,
@@ -71,14 +71,6 @@ def _listeners(job: Job) -> Iterator[Callable[[str], None]]:
         return
     with Channel(job.job_id, dependencies.subscriptions, dependencies.sockets) as channel:
         yield channel.write
-
-
-def _model(job: Job) -> Model:
-    name = job.input["model"]
-    model = dependencies.settings.models.get(name)
-    if model is None:
-        raise ModelRejected(f"This deployment does not have the model {name} any more. Submit a new job.")
-    return model
 
 
 def _result(answer: ModelAnswer) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from core.aws import errors as aws_errors
 from core.errors import ModelRejected, Postponed
 from core.jobs import Job, Services
+from core.jobs.machine import PROVIDER_THROTTLED
 from kinds.fine_tune.dependencies import fine_tune_dependencies
 from kinds.fine_tune.files import dataset_key, output_prefix
 
@@ -69,7 +70,7 @@ def create(job: Job, bucket: str) -> None:
         if code == "ServiceQuotaExceededException":
             raise Postponed("provider_quota", FULL_SECONDS) from error
         if code == "ThrottlingException":
-            raise Postponed("provider_throttled", THROTTLED_SECONDS) from error
+            raise Postponed(PROVIDER_THROTTLED, THROTTLED_SECONDS) from error
         if code in ("ValidationException", "ResourceNotFoundException"):
             raise ModelRejected(public(error.response["Error"]["Message"])) from error
         raise

@@ -8,9 +8,10 @@ from typing import Any
 from core.dependencies import dependencies
 from core.errors import ModelUnavailable, Postponed
 from core.jobs import Job, step
+from core.llm.estimate import model_of
 from kinds.summary import sample
 from kinds.summary.files import Plan, read_plan, totals, write_result
-from kinds.summary.summarizer import Summarizer, model_of
+from kinds.summary.summarizer import Summarizer
 
 
 def on_batch(job: Job, message: Mapping[str, Any], seconds_left: Callable[[], float]) -> None:

@@ -6,7 +6,7 @@ level. Whatever is repeated has the same names, and so pays nothing again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from core.aws.blobs import Blobs
@@ -111,14 +111,6 @@ class Summarizer:
             require_open=self._require_open,
             seconds_left=self._seconds_left,
         )
-
-
-def model_of(job: Job, models: Mapping[str, Model]) -> Model:
-    """The model that the job was submitted for."""
-    name = job.input["model"]
-    if name not in models:
-        raise ModelRejected(f"This deployment does not have the model {name} any more. Submit a new job.")
-    return models[name]
 
 
 def _text_of(answer: ModelAnswer) -> str:

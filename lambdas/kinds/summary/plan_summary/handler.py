@@ -18,7 +18,7 @@ from core.errors import (
 )
 from core.jobs import Job, begin, step
 from core.llm.catalog import Model
-from core.llm.estimate import check_cost
+from core.llm.estimate import check_cost, model_of
 from core.llm.prices import cost
 from core.llm.tokens import estimate_text
 from kinds.document.dependencies import document_dependencies
@@ -30,7 +30,6 @@ from kinds.summary.files import result_key, write_parts
 from kinds.summary.kind import SUMMARY
 from kinds.summary.parts import parts_of
 from kinds.summary.prompts import Form
-from kinds.summary.summarizer import model_of
 
 
 @aws_errors.raises_unavailable
