@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from core.aws.blobs import work_folder
-from core.errors import ConditionFailed, JobDeleted
+from core.aws.blobs import Blobs, work_folder
+from core.errors import ConditionFailed, JobClosed, JobDeleted
 from core.jobs.job import Job
 from core.jobs.kind import Kind, Services
-from core.jobs.machine import complete
+from core.jobs.machine import Change, complete
 from core.jobs.results import store_if_large
 from core.jobs.store import JobStore
 
@@ -29,6 +29,18 @@ def clean_up_if_failed(jobs: JobStore, kind: Kind, job: Job, services: Services)
         job = replace(job, status="canceled")
     if job.status in ("canceled", "failed"):
         clean_up(kind, job, services)
+
+
+def end_step(jobs: JobStore, blobs: Blobs, job: Job, change: Change) -> None:
+    """Record a step that wrote files.
+
+    Raises JobClosed if the job has ended. Its files were deleted then, so those written since are deleted here.
+    """
+    try:
+        jobs.apply(job.job_id, change)
+    except JobClosed:
+        blobs.delete_all(work_folder(job.job_id))
+        raise
 
 
 def complete_job(

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.aws import errors as aws_errors
-from core.aws.blobs import batch_key, work_folder
+from core.aws.blobs import batch_key
 from core.dependencies import dependencies
-from core.errors import EmptyDocument, JobClosed
+from core.errors import EmptyDocument
 from core.jobs import begin, step
+from core.jobs.finish import end_step
 from kinds.document.dependencies import document_dependencies
 from kinds.document.kind import DOCUMENT
 from kinds.document.reading.chunk import Chunk, chunk
@@ -35,11 +36,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
         first = batch * size
         blobs.put(batch_key(job.job_id, batch), _lines(chunks[first : first + size], first))
     facts = {"chunks": len(chunks), "batches": batches, "characters": len(text)}
-    try:
-        jobs.apply(job.job_id, step(verb="chunked", lease=event["execution"], next_stage="embed", **facts))
-    except JobClosed:  # canceled and cleaned up while the chunks were written
-        blobs.delete_all(work_folder(job.job_id))
-        raise
+    end_step(jobs, blobs, job, step(verb="chunked", lease=event["execution"], next_stage="embed", **facts))
     jobs.progress.expect_batches(job, batches)
     return facts | {"last_batch": batches - 1}
 

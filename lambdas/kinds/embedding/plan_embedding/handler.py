@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from core.aws import errors as aws_errors
-from core.aws.blobs import work_folder
 from core.dependencies import dependencies
-from core.errors import CostLimitExceeded, InvalidRequest, JobClosed
+from core.errors import CostLimitExceeded, InvalidRequest
 from core.jobs import begin, step
+from core.jobs.finish import end_step
 from core.llm.catalog import Model
 from core.llm.estimate import check_cost
 from core.llm.prices import cost
@@ -42,10 +42,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, int]:
         jobs.apply(job.job_id, step(verb="planned", lease=lease, **facts))
         raise CostLimitExceeded(str(error)) from None
     write_plan(blobs, job.job_id, found, batches)
-    try:
-        jobs.apply(job.job_id, step(verb="planned", lease=lease, next_stage="embed", **facts))
-    except JobClosed:  # canceled and cleaned up while the batches were written
-        blobs.delete_all(work_folder(job.job_id))
-        raise
+    end_step(jobs, blobs, job, step(verb="planned", lease=lease, next_stage="embed", **facts))
     jobs.progress.expect_batches(job, len(batches))
     return {"batches": len(batches), "last_batch": len(batches) - 1}

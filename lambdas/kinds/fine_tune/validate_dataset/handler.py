@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from core.aws import errors as aws_errors
-from core.aws.blobs import work_folder
 from core.dependencies import dependencies
-from core.errors import CostLimitExceeded, JobClosed, JobFailure
+from core.errors import CostLimitExceeded, JobFailure
 from core.jobs import Job, begin, step
+from core.jobs.finish import end_step
 from core.llm.prices import training_cost
 from kinds.fine_tune.dataset import Dataset, check, described
 from kinds.fine_tune.dependencies import fine_tune_dependencies
@@ -47,11 +47,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         jobs.apply(job.job_id, step(verb="validated", lease=lease, **facts))
         raise refusal
     blobs.put(dataset_key(job.job_id), found.data.getvalue(), content_type="application/jsonl")
-    try:
-        jobs.apply(job.job_id, step(verb="validated", lease=lease, next_stage="train", **facts))
-    except JobClosed:  # canceled and cleaned up while the dataset was written
-        blobs.delete_all(work_folder(job.job_id))
-        raise
+    end_step(jobs, blobs, job, step(verb="validated", lease=lease, next_stage="train", **facts))
     return {"result_key": result_key(job.job_id)}
 
 

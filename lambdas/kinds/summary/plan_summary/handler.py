@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from core.aws import errors as aws_errors
-from core.aws.blobs import work_folder
 from core.dependencies import dependencies
 from core.errors import (
     ContextOverflow,
@@ -13,10 +12,10 @@ from core.errors import (
     DocumentTooLarge,
     EmptyDocument,
     InvalidRequest,
-    JobClosed,
     JobFailure,
 )
 from core.jobs import Job, begin, step
+from core.jobs.finish import end_step
 from core.llm.catalog import Model
 from core.llm.estimate import check_cost, model_of
 from core.llm.prices import cost
@@ -52,11 +51,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         jobs.apply(job.job_id, step(verb="planned", lease=lease, **facts))
         raise refusal
     write_parts(blobs, job.job_id, parts, part_tokens=size)
-    try:
-        jobs.apply(job.job_id, step(verb="planned", lease=lease, next_stage="summarize", **facts))
-    except JobClosed:  # canceled and cleaned up while the parts were written
-        blobs.delete_all(work_folder(job.job_id))
-        raise
+    end_step(jobs, blobs, job, step(verb="planned", lease=lease, next_stage="summarize", **facts))
     jobs.progress.expect_batches(job, len(parts))
     return {"parts": len(parts), "last_part": len(parts) - 1, "result_key": result_key(job.job_id)}
 
