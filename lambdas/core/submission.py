@@ -1,10 +1,10 @@
-"""Writes the job of a valid request, with the secret of its webhook if the owner has none."""
+"""Submits jobs: writes the job of a valid request, with the secret of its webhook if the owner has none."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from core import events, ids
@@ -22,8 +22,6 @@ from core.jobs import Idempotency, Inputs, Job, Kind, Submission, fingerprint, l
 from core.jobs.inputs import copy_texts
 from core.jobs.models import JobRequest
 from core.webhooks.transport.guard import check_url
-from kinds.registry import KINDS
-from kinds.replay.kind import REPLAY, ReplayMode
 
 MAX_KEY_CHARACTERS = 255
 MASK = "whsec_…"
@@ -101,42 +99,29 @@ def _check_size(stored: Mapping[str, Any]) -> Mapping[str, Any]:
     return stored
 
 
-def submit_replay(
+def submit_input(
+    kind: Kind,
+    given: Mapping[str, Any],
     *,
     owner: str,
-    endpoint_id: str,
-    mode: ReplayMode,
-    since: str,
-    until: str | None,
-    statuses: Sequence[str],
-    events: Sequence[str],
     idempotency_key: str | None,
+    complete: Callable[[Job], Job] = lambda job: job,
 ) -> Accepted:
-    """Write a job that sends webhooks of `since` ≤ time < `until` to an endpoint again. Times as in events.
+    """Write a job whose input is stored as it is given. `complete` adds what depends on the job, as defaults do.
 
-    The default of `until` is the time of the submission, so that the job does not replay its own events. The
-    fingerprint is that of the request, without this default, so that a repeated request has the same one.
+    The fingerprint is that of `given`, so a repeated request has the same one.
     """
-    asked: dict[str, Any] = {
-        "webhook_id": endpoint_id,
-        "mode": mode,
-        "since": since,
-        "until": until,
-        "statuses": list(statuses),
-        "events": list(events),
-    }
-    idempotency = _idempotency(idempotency_key, asked)
+    idempotency = _idempotency(idempotency_key, dict(given))
     if earlier := _check_open_jobs(owner, idempotency):
         return earlier
-    job = _draft(REPLAY, ids.new("job"), owner=owner, input=asked)
-    return _write(REPLAY, replace(job, input=asked | {"until": until or job.created_at}), idempotency)
+    job = _draft(kind, ids.new("job"), owner=owner, input=given)
+    return _write(kind, complete(job), idempotency)
 
 
-def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
-    """Run a failed or canceled job again, as a new job with the same input."""
+def retry(kind: Kind | None, job: Job, *, idempotency_key: str | None) -> Accepted:
+    """Run a failed or canceled job again, as a new job with the same input. `kind`: None if it is gone."""
     if job.status not in ("failed", "canceled"):
         raise Conflict(f"The job is {job.status}. Only a failed or canceled job can be retried.")
-    kind = KINDS.get(job.kind)
     if kind is None:
         raise Conflict(f"Jobs of the kind {job.kind} are no longer supported.")
     idempotency = _idempotency(idempotency_key, {"retry_of": job.job_id})
