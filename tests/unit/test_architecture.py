@@ -33,7 +33,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"core.webhooks", "core.dependencies"}),
     frozenset({"core.submission", "core.tasks"}),
     frozenset({"kinds.completion", "kinds.document", "kinds.fine_tune", "kinds.replay"}),
-    frozenset({"kinds.embedding", "kinds.summary"}),
+    frozenset({"kinds.agent", "kinds.embedding", "kinds.summary"}),
     frozenset({"kinds.registry"}),
     GROUPS,
 )

@@ -27,6 +27,7 @@ _SENTENCE = (
     rf"(?<![。！？｡．]){_no_abbreviation(_ABBREVIATIONS.split())}[\"'”’»)\]]*+(?=\s)(?!\s+—?[{_LOWERCASE}])"
     r"|(?<=[。！？｡．])[。！？｡．]*+[」』”’）】》〉]*+)"
 )
+_ITEM = r"\n(?=[^\S\n]*(?:[-*•]|\d{1,3}[.)])[^\S\n])"
 _WORD = r"[\s，、；：。！？](?![」』”’）】》〉。！？])"
 
 
@@ -41,3 +42,6 @@ ENDS = tuple(map(_last, (_PARAGRAPH, _LINE, _SENTENCE, r"\n")))
 WORD_END = _last(_WORD)
 STARTS = (re.compile(rf"{_SENTENCE}|{_LINE}"), re.compile(_WORD))
 """Best first: a sentence, or else a word, starts after a match and the white space after it."""
+
+SENTENCE_END = re.compile(rf"{_SENTENCE}|{_PARAGRAPH}|{_ITEM}")
+"""Matches where a sentence, a paragraph or an item of a list ends in a text whose lines may be wrapped."""
