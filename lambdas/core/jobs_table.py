@@ -20,6 +20,7 @@
     request that is held open     OWNER#{owner}           HOLD#{job_id or endpoint_id}#{hold_id}
     open job                      OWNER#{owner}           OPEN#{job_id}
     job on a state machine        OWNER#{owner}           RUNNING#{job_id}
+    turn of a session             OWNER#{owner}           TURN#{sha256}#{job_id}
     use of a daily quota          OWNER#{owner}           USED#{date}#{quota}
     idempotency key               IDEM#{owner}#{sha256}   IDEM
     WebSocket connection          LIVE#{connection_id}    CONNECTION
@@ -192,6 +193,15 @@ def model_call_key(owner: str, place: int) -> Key:
 
 def daily_use_key(owner: str, date: str, quota: str) -> Key:
     return {"pk": owner_pk(owner), "sk": f"USED#{date}#{quota}"}
+
+
+def turn_prefix(session: str) -> str:
+    """Owners choose the names of sessions, of any length."""
+    return f"TURN#{_sha256(session)}#"
+
+
+def turn_key(owner: str, session: str, job_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{turn_prefix(session)}{job_id}"}
 
 
 def idempotency_key(owner: str, key: str) -> Key:

@@ -11,12 +11,12 @@ from typing import Any
 from core import events
 from core.dependencies import DAY_SECONDS, dependencies
 from core.errors import Conflict, InvalidRequest
-from core.submission import check_webhook
 from core.webhooks.deliveries.model import destination_of, host_destination
 from core.webhooks.endpoints import patterns
 from core.webhooks.endpoints.model import DEFAULT, Endpoint, missing, rotated
 from core.webhooks.models import RotationRequest, WebhookPatch, WebhookRequest
 from kinds.registry import KINDS
+from rest.api.job_webhooks import check_webhook
 
 CHANGEABLE_IN_DEFAULT = ("description", "enabled")
 """The fields of the default endpoint that can be changed. Each job names its own URL and events."""
