@@ -39,7 +39,10 @@ def without_tools(body: dict[str, Any]) -> dict[str, Any]:
         definitions |= tool.get("parameters", {}).get("$defs", {})
     schema = {"oneOf": forms} | ({"$defs": definitions} if definitions else {})
     response_format = {"type": "json_schema", "json_schema": {"name": "step", "schema": schema}}
-    return plain | {"messages": _instructed(messages, offered), "response_format": response_format}
+    return plain | {
+        "messages": _instructed(messages, offered, may_answer=choice == "auto"),
+        "response_format": response_format,
+    }
 
 
 def is_step(body: dict[str, Any]) -> bool:
@@ -81,12 +84,14 @@ def _object(**properties: Any) -> dict[str, Any]:
     }
 
 
-def _instructed(messages: list[dict[str, Any]], offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _instructed(
+    messages: list[dict[str, Any]], offered: list[dict[str, Any]], *, may_answer: bool
+) -> list[dict[str, Any]]:
     """With the tools in the system message."""
     lines = [f"- {t['name']}: {t.get('description', '')} {json.dumps(t.get('parameters', {}))}" for t in offered]
-    text = (
-        'Answer with JSON: {"tool": name, "arguments": {...}} calls a tool, {"answer": text} answers. Tools:\n'
-        + "\n".join(lines)
+    answers = ', {"answer": text} answers' if may_answer else ""
+    text = "\n".join(
+        [f'Answer with JSON: {{"tool": name, "arguments": {{...}}}} calls a tool{answers}. Tools:', *lines]
     )
     if messages[0]["role"] == "system":
         first, *rest = messages

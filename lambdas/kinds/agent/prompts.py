@@ -8,6 +8,7 @@ instructions. Documents are named D1, D2, … in calls of tools, because a docum
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,8 +18,8 @@ from kinds.agent.citations import NO_ANSWER
 from kinds.agent.passages import Passage, Turn
 
 TEMPERATURE = 0.0
-STOP = ("\nQuestion:",)
-"""Ends an answer where a small model goes on with a question of its own."""
+DECISION_TOKENS = 300
+"""Of a decision, at most: a call, and the text that larger models write before it."""
 
 SEARCH, READ, ANSWER = "search_documents", "read_document", "answer"
 MAX_QUERY_CHARACTERS = 200
@@ -33,9 +34,11 @@ _DECISION = (
     f"{_MARKED}"
 )
 _ANSWER = (
-    "You answer a question from passages of documents. Use only what they say, in their words. Answer in one "
-    f"sentence if that is enough. If they do not have the answer, say exactly: {NO_ANSWER} {_MARKED}"
+    "Answer the question in the words of the data, in one sentence, or in more if the question needs them. "
+    f"If the data does not answer it, say: {NO_ANSWER} {_MARKED}"
 )
+_SMALL_MODEL = re.compile(r"(?<![a-z0-9.])(?:\d+m|0?\.\d+b)(?![a-z0-9])", re.IGNORECASE)
+"""A number of parameters below 1 billion in a model's name, as in `smollm2-135m-instruct` or `qwen2.5:0.5b`."""
 
 
 class PastCall(NamedTuple):
@@ -61,7 +64,13 @@ def decision(
 
 def answer(question: str, *, turns: Sequence[Turn], passages: Sequence[Passage]) -> tuple[Message, ...]:
     """Asks for the answer from these passages."""
-    return _messages(_ANSWER, [*_turns(turns), *_passages(passages, ())], f"Question: {question}")
+    system, asked = _messages(_ANSWER, [*_turns(turns), *_passages(passages, ())], f"Question: {question}")
+    return system, *_EXAMPLE, asked
+
+
+def stop(model: str) -> tuple[str, ...]:
+    """The stop sequences of an answer. A small model goes on after its first paragraph, often wrongly."""
+    return ("\n\n",) if _SMALL_MODEL.search(model) else ()
 
 
 def tools(documents: Sequence[str]) -> tuple[Tool, ...]:
@@ -109,9 +118,13 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 
 def _messages(system: str, data: Sequence[str], question: str) -> tuple[Message, ...]:
-    code = secrets.token_hex(6)
+    asked = _asked(data, question, code=secrets.token_hex(6))
+    return Message(role="system", content=system), Message(role="user", content=asked)
+
+
+def _asked(data: Sequence[str], question: str, *, code: str) -> str:
     marked = "\n".join([f"Data {code}:", "\n\n".join(data), f"End of data {code}."])
-    return Message(role="system", content=system), Message(role="user", content=f"{marked}\n\n{question}")
+    return f"{marked}\n\n{question}"
 
 
 def _turns(turns: Sequence[Turn]) -> Iterator[str]:
@@ -145,3 +158,20 @@ def _call(call: PastCall, documents: Sequence[str]) -> str:
 
 def _name(document: str, documents: Sequence[str]) -> str:
     return f"D{documents.index(document) + 1}" if document in documents else document
+
+
+_EXAMPLE = (
+    Message(
+        role="user",
+        content=_asked(
+            [
+                "The museum in Harbour Street opens again on 3 May, after a year of building work. "
+                "Its new hall shows 120 paintings. Entry is free on Sundays."
+            ],
+            "Question: When does the museum open again?",
+            code="5d1e07c2b94f",
+        ),
+    ),
+    Message(role="assistant", content="The museum in Harbour Street opens again on 3 May."),
+)
+"""For small models."""

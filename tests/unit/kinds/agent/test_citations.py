@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,6 +173,15 @@ def test_a_long_table_is_quoted_by_line() -> None:
     """A text without sentences is not quoted whole."""
     rows = [f"item {n} | red box {n} | shelf" for n in range(60)]
     assert quotes("Item 17 is in red box 17.", passage("\n".join(rows))) == [rows[17]]
+
+
+def test_the_same_words_everywhere() -> None:
+    """An answer of 700 sentences and passages of 7,600 alike ones take less than a second of CPU (0.1 s)."""
+    text = "図書館は火曜日に開きます。入場は無料です。"
+    passages = [passage(text * 95, chunk=n) for n in range(40)]
+    started = time.process_time()
+    assert len(find(text * 350, passages).citations) == 700
+    assert time.process_time() - started < 1
 
 
 PIECES = st.text() | st.sampled_from(

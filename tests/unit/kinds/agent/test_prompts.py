@@ -85,6 +85,25 @@ def test_a_refusal_is_asked_for_in_words_that_are_recognised() -> None:
     assert citations.is_refusal(citations.NO_ANSWER)
 
 
+@pytest.mark.parametrize(
+    ("model", "small"),
+    [
+        ("bedrock/smollm2-135m-instruct", True),
+        ("openai/qwen2.5:0.5b", True),
+        ("openai/Qwen3-0.6B", True),
+        ("openai/llama3.2:1b", False),
+        ("openai/qwen2.5:1.5b", False),
+        ("openai/phi-3-mini-128k-instruct", False),
+        ("openai/gpt-4o-mini", False),
+        ("bedrock/eu.amazon.nova-lite-v1:0", False),
+        ("bedrock/anthropic.claude-3-haiku-20240307-v1:0", False),
+    ],
+)
+def test_only_a_small_model_is_stopped_after_a_paragraph(model: str, small: bool) -> None:
+    """A blank line ends the answer of a model below 1 billion parameters, and not the lists of others."""
+    assert prompts.stop(model) == (("\n\n",) if small else ())
+
+
 def test_no_reading_before_something_was_found() -> None:
     """Without documents, a decision can search or answer."""
     assert [tool.name for tool in prompts.tools([])] == [SEARCH, ANSWER]

@@ -81,6 +81,19 @@ def test_the_choice_says_which_forms_there_are() -> None:
     assert forms({"type": "function", "function": {"name": "b"}}) == ["b"]
 
 
+def test_the_prompt_names_the_forms_that_there_are() -> None:
+    """A model that must call a tool is not told that it may answer."""
+
+    def prompt(choice: Any) -> str:
+        body = {"messages": [{"role": "user", "content": "x"}], "tools": [tool("a")], "tool_choice": choice}
+        return str(without_tools(body)["messages"][0]["content"])
+
+    assert '{"answer": text}' in prompt("auto")
+    for choice in ("required", {"type": "function", "function": {"name": "a"}}):
+        assert '"answer"' not in prompt(choice)
+        assert '{"tool": name, "arguments": {...}}' in prompt(choice)
+
+
 def test_definitions_are_at_the_root_of_the_schema() -> None:
     """A `$ref` of a tool's schema starts there."""
     city = {"type": "string"}
