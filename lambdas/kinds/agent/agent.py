@@ -17,8 +17,6 @@ from kinds.agent.passages import Turn, fit, recent
 from kinds.agent.progress import ANSWERING, RESTARTED, Progress
 from kinds.agent.tools import Tools, UnusableCall, read_call
 
-DECISION_TOKENS = 200
-"""Of a call of a tool, with what the model thinks beside it."""
 TURN_TOKENS = 600
 """Of the turns before, at most; and never more than a third of the context."""
 
@@ -163,7 +161,7 @@ class Agent:
         return ModelRequest(
             model=self._model,
             messages=messages,
-            max_tokens=DECISION_TOKENS,
+            max_tokens=prompts.DECISION_TOKENS,
             temperature=prompts.TEMPERATURE,
             tools=prompts.tools(documents),
             require_tool=True,
@@ -195,7 +193,7 @@ class Agent:
             messages=prompts.answer(self._question.text, turns=self._turns, passages=passages),
             max_tokens=self._question.answer_tokens,
             temperature=prompts.TEMPERATURE,
-            stop=prompts.STOP,
+            stop=prompts.stop(self._model),
         )
 
     def _without_documents(self) -> Answered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -26,6 +27,8 @@ from kinds.document.index.search import Filter
 
 CALL_SECONDS = 60.0
 """No further call begins in an invocation that has less time left."""
+MAX_SLEEP_SECONDS = 3.0
+"""Between two calls the worker itself waits so long for the rate limit. Otherwise the job is queued again."""
 MAX_TURNS = 6
 SAMPLE = "(A recorded sample: no model answered.) The documents were searched."
 
@@ -156,11 +159,14 @@ class JobCalls:
         if self._attempt.seconds_left() < CALL_SECONDS:
             raise Postponed("worker_time", 1)
         most = _most(request)
-        wait = dependencies.model_caller.admit(
-            self._attempt.job, self.model, tokens=most.input_tokens + most.output_tokens
-        )
-        if wait is not None:
-            raise Postponed(wait.reason, wait.seconds)
+        tokens = most.input_tokens + most.output_tokens
+        for last in (False, True):
+            wait = dependencies.model_caller.admit(self._attempt.job, self.model, tokens=tokens)
+            if wait is None:
+                return
+            if last or wait.seconds > MAX_SLEEP_SECONDS:
+                raise Postponed(wait.reason, wait.seconds)
+            time.sleep(wait.seconds)
 
     def _require_open(self) -> None:
         self._attempt.require_open()
