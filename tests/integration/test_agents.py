@@ -265,7 +265,7 @@ def test_injections(service: Service, script: Script) -> None:
 
 
 def test_killed_after_each_write(ana: Service, script: Script, knob: Knob) -> None:
-    """After whatever write the worker is killed, each step is told once, and a recorded answer is not paid again."""
+    """After whatever write the worker is killed, steps are told once, and no recorded answer is paid again."""
     knob("Worker", MODELS=json.dumps({MODEL: {}}))
     ask(ana)
     ana.cloud.settle(within=60)
