@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from core.auth import KeyStore
 from core.jobs.steps import TOKEN
 from tests.simulated_cloud.calls import Call, Killed
 from tests.simulated_cloud.websocket_api import WebSocket
@@ -368,6 +369,16 @@ def test_who_may_ask(ana: Service) -> None:
         assert [(m["type"], m["code"]) for m in socket.messages] == [("error", "forbidden")]
     reader = {"Authorization": f"Bearer {make_key(ana.cloud, 'ana', scopes=('jobs:read',))}"}
     assert ana.cloud.request("POST", "/live/tickets", json={"ask": True}, headers=reader).status == 403
+
+
+def test_revoked_connection(ana: Service) -> None:
+    """After a revocation, a connection that is still open cannot ask."""
+    socket = socket_for(ana, ask=True)
+    key_id = ana.authorization["Authorization"].split("_")[1]
+    table = ana.cloud.table("Keys")
+    assert KeyStore(table.meta.client, table.name).revoke(key_id)
+    socket.send({"query": "Where is the key?"})
+    assert [(m["type"], m["code"]) for m in socket.messages] == [("error", "forbidden")]
 
 
 @pytest.mark.parametrize(

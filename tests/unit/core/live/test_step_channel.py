@@ -171,6 +171,8 @@ def test_killed_producer(numbers: list[int], killed_after: int, text: bool) -> N
     live.end()
     thoughts = [message["content"] for message in live.received["client"] if message["type"] == "thinking"]
     assert thoughts == [str(number) for number in numbers]
+    said = "".join(message["content"] for message in live.received["client"] if message["type"] == TOKEN)
+    assert said == ("so far and" if text and killed_after < len(numbers) else "")
 
 
 def test_text_arrives_as_it_comes() -> None:
