@@ -423,6 +423,17 @@ def test_late_subscribers(ana: Service, script: Script) -> None:
         assert (text_of(messages), types(messages)[-1]) == (ANSWER, "done")
 
 
+def test_events_by_websocket(ana: Service) -> None:
+    """With `after`, a link to an agent's job gives its events, as that of every kind: clients need not know it."""
+    job_id = ask(ana)
+    answered(ana, job_id)
+    socket = ana.cloud.connect(ana.job(job_id)["links"]["live"] + "&after=0")
+    ana.cloud.settle(within=60)
+    names = [event["event"] for message in socket.messages for event in message.get("events", [])]
+    assert names == ["agent.requested", "agent.started", "agent.completed"]
+    assert types(socket.messages)[-1] == "subscribed"
+
+
 def test_server_sent_events(ana: Service) -> None:
     """A stream has the events and the steps, with ids that it goes on from, and `done` before its end."""
     job_id = ask(ana)
