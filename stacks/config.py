@@ -72,6 +72,8 @@ class Config:
     texts_per_batch: int
     tokens_per_batch: int
     summary_part_tokens: int
+    agent_context_tokens: int
+    agent_answer_tokens: int
     fine_tune_models: tuple[str, ...]
     fine_tune_min_examples: int
     job_deadline_minutes: int
@@ -333,6 +335,8 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("texts_per_batch", 1, 2000),
     _between("tokens_per_batch", 1, 2_000_000),
     _between("summary_part_tokens", 200, 100_000),
+    _between("agent_context_tokens", 200, 100_000),
+    _between("agent_answer_tokens", 16, 16_000),
     _between("fine_tune_min_examples", 1, 10_000),
     _between("account_concurrency", 10, 100_000),  # a new account has 10
     *(_between(f"{queue}_concurrency", 2, 1000) for queue in QUEUES),

@@ -8,6 +8,7 @@
     progress of a job             JOB#{job_id}            PROGRESS
     usage of models of a job      JOB#{job_id}            USAGE
     last webhook of a job         JOB#{job_id}            WEBHOOK
+    step of a job                 STEPS#{job_id}          STEP#{number in 6 digits}
     call of a model in flight     OWNER#{owner}           CALL#{place in 4 digits}
     document                      OWNER#{owner}           DOC#{document_id}
     durations of a kind of job    OWNER#{owner}           DURATIONS#{kind}
@@ -19,6 +20,7 @@
     request that is held open     OWNER#{owner}           HOLD#{job_id or endpoint_id}#{hold_id}
     open job                      OWNER#{owner}           OPEN#{job_id}
     job on a state machine        OWNER#{owner}           RUNNING#{job_id}
+    turn of a session             OWNER#{owner}           TURN#{sha256}#{job_id}
     use of a daily quota          OWNER#{owner}           USED#{date}#{quota}
     idempotency key               IDEM#{owner}#{sha256}   IDEM
     WebSocket connection          LIVE#{connection_id}    CONNECTION
@@ -37,6 +39,7 @@
 
 - META, PROGRESS, USAGE and WEBHOOK sort after EVENT# and LIVE, so one query with sk >= META reads a job, its
   progress, its usage of models and its webhook, and none of its events.
+- Steps have a partition of their own, since STEP# would sort after META: every poll would read them.
 - A sequence has leading zeros, and job ids and event ids are ULIDs, so events and jobs sort by time.
 - A deleted job leaves a tombstone until its expiry, so that late messages about it are dropped (`tombstones`).
 - Both indexes are sparse. gsi1 lists an owner's jobs, and the items to delete with a connection. gsi2 lists open
@@ -60,6 +63,7 @@ MAX_SEQUENCE = 999_999
 ACTIVE_SHARDS = 8
 """An index partition takes 1,000 writes a second, so open jobs are spread over several."""
 EVENT_PREFIX, END_OF_EVENTS = "EVENT#", "EVENT#~"
+STEP_PREFIX, END_OF_STEPS = "STEP#", "STEP#~"
 DOCUMENT_PREFIX, ENDPOINT_PREFIX = "DOC#", "ENDPOINT#"
 OPEN_PREFIX, RUNNING_PREFIX, HOLD_PREFIX, CALL_PREFIX = "OPEN#", "RUNNING#", "HOLD#", "CALL#"
 FORMER_ENDPOINT_PREFIX = "FORMER-ENDPOINT#"
@@ -126,6 +130,18 @@ def webhook_key(job_id: str) -> Key:
     return {"pk": job_pk(job_id), "sk": "WEBHOOK"}
 
 
+def steps_pk(job_id: str) -> str:
+    return f"STEPS#{job_id}"
+
+
+def step_sk(number: int) -> str:
+    return f"{STEP_PREFIX}{number:06d}"
+
+
+def step_key(job_id: str, number: int) -> Key:
+    return {"pk": steps_pk(job_id), "sk": step_sk(number)}
+
+
 # ── owners ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -177,6 +193,15 @@ def model_call_key(owner: str, place: int) -> Key:
 
 def daily_use_key(owner: str, date: str, quota: str) -> Key:
     return {"pk": owner_pk(owner), "sk": f"USED#{date}#{quota}"}
+
+
+def turn_prefix(session: str) -> str:
+    """Owners choose the names of sessions, of any length."""
+    return f"TURN#{_sha256(session)}#"
+
+
+def turn_key(owner: str, session: str, job_id: str) -> Key:
+    return {"pk": owner_pk(owner), "sk": f"{turn_prefix(session)}{job_id}"}
 
 
 def idempotency_key(owner: str, key: str) -> Key:

@@ -1,6 +1,7 @@
 """The registry: all kinds of jobs by name. To add a kind, import it and add it to ALL."""
 
 from core.jobs import Kind
+from kinds.agent.kind import AGENT
 from kinds.completion.kind import COMPLETION
 from kinds.document.kind import DOCUMENT
 from kinds.embedding.kind import EMBEDDING
@@ -9,6 +10,7 @@ from kinds.replay.kind import REPLAY
 from kinds.summary.kind import SUMMARY
 
 ALL = (
+    AGENT,
     COMPLETION,
     DOCUMENT,
     EMBEDDING,

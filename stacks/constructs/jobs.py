@@ -107,7 +107,7 @@ class Embedding(JobQueue):
             "jobs/worker",
             timeout=Duration.minutes(5),
             memory_mb=1024,
-            layers=("openai",) if config.calls_openai else (),
+            layers=("vectors", "openai") if config.calls_openai else ("vectors",),
             environment=_job_environment(storage) | {"LIVE_URL": live.url},
             # It waits by sending a message to its own queue. A count in the message limits how often.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,

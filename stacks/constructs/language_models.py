@@ -16,11 +16,6 @@ from stacks.kinds.declarations import Model, read_models
 _PROFILE = re.compile(r"(?:us|eu|apac|jp|au|ca|us-gov|global)\.(.+)")
 
 
-def models_environment(config: Config) -> dict[str, str]:
-    """The models that a submission may choose, and how long their answers may be."""
-    return {"MODELS": json.dumps(config.models), "MAX_OUTPUT_TOKENS": str(config.max_output_tokens)}
-
-
 def allow_calls(function: lambda_.Function, config: Config) -> None:
     """Give the function the settings and permissions for calling every model."""
     function.add_environment("MODELS", json.dumps(config.models))

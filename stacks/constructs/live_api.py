@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from aws_cdk import Duration
 from aws_cdk import aws_apigatewayv2 as apigateway
@@ -14,6 +16,7 @@ from stacks.config import Config
 from stacks.constructs.functions import Functions, call_every
 from stacks.constructs.gateway_logs import GatewayLogs
 from stacks.constructs.jobs_stream import jobs_stream
+from stacks.constructs.submissions import submission_environment
 from stacks.storage import StorageStack, table_actions
 
 STAGE = "v1"
@@ -45,8 +48,16 @@ class LiveApi(Construct):
         stage.node.add_dependency(*self._routes())  # an API without routes cannot be deployed
 
     def _on_message(self) -> lambda_.Function:
-        on_message = self._function("OnMessage", "live/on_message", timeout=Duration.seconds(29), keys=True)
+        """It also submits questions, whose texts it stores."""
+        on_message = self._function(
+            "OnMessage",
+            "live/on_message",
+            timeout=Duration.seconds(29),
+            keys=True,
+            environment=submission_environment(self._config, self._storage),
+        )
         self._storage.jobs.grant(on_message, *table_actions("GetItem", "PutItem", "DeleteItem", "Query"))
+        self._storage.grant_objects(on_message, write=("inputs/",))
         return on_message
 
     def _push(self) -> lambda_.Function:
@@ -83,6 +94,7 @@ class LiveApi(Construct):
         memory_mb: int = 512,
         retries: int | None = None,
         keys: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> lambda_.Function:
         """A function that may send to connections and close them. `keys`: it also reads the epochs of owners."""
         function = self._functions.create(
@@ -91,7 +103,7 @@ class LiveApi(Construct):
             timeout=timeout,
             memory_mb=memory_mb,
             retries=retries,
-            environment={"JOBS_TABLE": self._storage.jobs.table_name, "LIVE_URL": self.url}
+            environment={"JOBS_TABLE": self._storage.jobs.table_name, "LIVE_URL": self.url, **environment}
             | ({"KEYS_TABLE": self._storage.keys.table_name} if keys else {}),
         )
         if keys:

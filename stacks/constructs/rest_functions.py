@@ -11,7 +11,7 @@ from constructs import Construct
 
 from stacks.config import Config
 from stacks.constructs.functions import Functions
-from stacks.constructs.language_models import models_environment
+from stacks.constructs.submissions import submission_environment
 from stacks.constructs.webhooks import outbound_environment
 from stacks.storage import RESULTS, StorageStack, table_actions
 
@@ -60,23 +60,18 @@ class RestFunctions(Construct):
             memory_mb=1024,
             environment=self._http_environment()
             | outbound_environment(config)
-            | models_environment(config)
+            | submission_environment(config, storage)
             | {
+                "MAX_OUTPUT_TOKENS": str(config.max_output_tokens),
                 "EMBEDDING": config.embedding,
                 "EMBEDDING_MODEL": config.embedding_model,
                 "SUMMARY_PART_TOKENS": str(config.summary_part_tokens),
                 "FINE_TUNE_MODELS": json.dumps(config.fine_tune_models),
-                "DATA_BUCKET": storage.data.bucket_name,
                 "SECRETS_KEY": storage.secrets_key.key_arn,
-                "JOB_DEADLINE_MINUTES": str(config.job_deadline_minutes),
-                "IDEMPOTENCY_HOURS": str(config.idempotency_hours),
-                "MAX_INLINE_BYTES": str(config.max_inline_bytes),
-                "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
                 "INDEXING_QUEUE_URL": indexing.queue_url,
                 "WEBHOOKS_QUEUE_URL": webhooks.queue_url,
                 "WEBHOOK_CIRCUIT_FAILURES": str(config.webhook_circuit_failures),
                 "MAX_WEBHOOKS": str(config.max_webhooks),
-                "MAX_OPEN_JOBS": str(config.max_open_jobs),
                 "MAX_UPLOADS_PER_DAY": str(config.max_uploads_per_day),
                 "MAX_TICKETS_PER_DAY": str(config.max_tickets_per_day),
                 "LINK_HOURS": str(config.link_hours),

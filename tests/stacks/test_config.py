@@ -145,6 +145,8 @@ BOUNDS = {
     "texts_per_batch": (1, 2000),
     "tokens_per_batch": (1, 2_000_000),
     "summary_part_tokens": (200, 100_000),
+    "agent_context_tokens": (200, 100_000),
+    "agent_answer_tokens": (16, 16_000),
     "fine_tune_min_examples": (1, 10_000),
     "account_concurrency": (10, 100_000),
     "indexing_concurrency": (2, 1000),

@@ -16,6 +16,7 @@ import pytest
 
 from core.aws.settings import Environment, Setting
 from core.dependencies import Settings
+from kinds.agent.dependencies import AgentSettings
 from kinds.document.dependencies import DocumentSettings
 from kinds.embedding.dependencies import EmbeddingSettings
 from kinds.fine_tune.dependencies import FineTuneSettings
@@ -38,7 +39,10 @@ HANDLERS = {path.parent.name: module_name(path) for path in FILES}
 
 COMMON = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"}
 OF_KINDS = {
+    "on_message": ("core.submission", "kinds.agent.submission"),
     "api": (
+        "core.submission",
+        "kinds.agent.submission",
         "kinds.document.routes",
         "kinds.completion.prompt",
         "kinds.embedding.submission",
@@ -46,6 +50,7 @@ OF_KINDS = {
         "kinds.fine_tune.submission",
     ),
     "worker": (
+        "kinds.agent.work",
         "kinds.document.batches",
         "kinds.completion.work",
         "kinds.embedding.batches",
@@ -57,6 +62,7 @@ OF_KINDS = {
 """What kinds bring into functions that serve all of them: routes, the price of a job, the work of a message."""
 
 SOURCES: dict[str, tuple[str, type[Environment]]] = {
+    "agent_dependencies": ("kinds/agent/dependencies.py", AgentSettings),
     "dependencies": ("core/dependencies.py", Settings),
     "document_dependencies": ("kinds/document/dependencies.py", DocumentSettings),
     "embedding_dependencies": ("kinds/embedding/dependencies.py", EmbeddingSettings),
@@ -156,7 +162,7 @@ def test_no_module_of_a_kind_is_forgotten() -> None:
     own = {path for function in HANDLERS for path in modules(function)}
     outside = [path for path in (LAMBDAS / "kinds").rglob("*.py") if path not in own]
     using = {path for path in outside if FOREIGN.isdisjoint(path.parents) and used(ast.parse(path.read_text()))}
-    assert using == {LAMBDAS / "kinds" / "document" / "dependencies.py"}
+    assert using == {LAMBDAS / "kinds" / name / "dependencies.py" for name in ("agent", "document")}
 
 
 @pytest.mark.parametrize("function", HANDLERS)

@@ -117,6 +117,7 @@ def test_layers_of_functions(app: Assembly) -> None:
         "chunk_document": ["ChunkingLayer"],
         "plan_summary": ["DocumentsLayer"],
         "search": ["VectorsLayer"],
+        "worker": ["VectorsLayer"],
         **{name: ["SigningLayer"] for name in ("api", "sender")},
     }
 

@@ -35,11 +35,13 @@ import pytest
 from core import errors, jobs_table
 from core.auth import KeyStore
 from core.aws.blobs import batch_key, work_folder
+from core.aws.dynamodb import UnexpiredItems
 from core.jobs import Idempotency, Inputs, Job, JobStore
 from core.jobs.deletion import DELETION
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, JobMessage, read_embedding_message
 from core.jobs.results import MAX_RESULT_BYTES, store_if_large
 from core.jobs.rows import event_item, job_item
+from core.jobs.steps import StepStore
 from core.jobs.tombstones import KEPT
 from core.jobs.usage import CallUsage, UsageStore
 from core.limits.daily import DailyQuotas
@@ -55,6 +57,7 @@ from core.webhooks.deliveries.rate_limit import RateLimiter
 from core.webhooks.endpoints.model import Endpoint, Key
 from core.webhooks.endpoints.owner_log import OwnerLog
 from core.webhooks.endpoints.rows import endpoint_item
+from kinds.agent.sessions import Sessions
 from kinds.document.index.catalog import Catalog
 from kinds.document.index.vectors import ObjectVectors, Version
 from kinds.document.kind import DOCUMENT
@@ -384,6 +387,7 @@ JOB = {
         "steps",
         "metadata",
         "retry_of",
+        "has_steps",
     ),
     *("created_at", "updated_at", "started_at", "finished_at", "deadline", "lease", "lease_until", "not_before"),
     *(
@@ -424,15 +428,17 @@ DOCUMENT_ITEM = {
     *("media_type", "indexed_at", "metadata"),
 }
 DELETED_DOCUMENT = {"pk", "sk", "entity", "expires_at", "document_id", "version", "deleted"}
-TICKET = {"pk", "sk", "entity", "expires_at", "owner", "epoch"}
+TICKET = {"pk", "sk", "entity", "expires_at", "owner", "epoch", "may_ask"}
 CONNECTION = {
     *("pk", "sk", "gsi2pk", "gsi2sk", "entity", "expires_at", "owner", "connected_at", "job_id"),
-    *("epoch", "link"),
+    *("epoch", "link", "may_ask"),
 }
 SUBSCRIPTION = {
     *("pk", "sk", "gsi1pk", "gsi1sk", "entity", "expires_at", "state", "after", "request_id", "tries"),
-    "connected_at",
+    *("connected_at", "steps"),
 }
+STEP = {"pk", "sk", "entity", "expires_at", "sequence", "body"}
+TURN = {"pk", "sk", "entity", "expires_at"}
 SUBSCRIBERS = {"pk", "sk", "entity", "expires_at", "sent_offset"}
 FOLLOWER = {"pk", "sk", "gsi1pk", "gsi1sk", "entity", "expires_at"}
 API_KEY = {"pk", "owner", "scopes", "created_at", "note", "secret_sha256"}
@@ -442,6 +448,8 @@ KEYS_OF_JOBS_TABLE = {
     "progress": ("JOB#job_1", "PROGRESS"),
     "usage": ("JOB#job_1", "USAGE"),
     "webhook": ("JOB#job_1", "WEBHOOK"),
+    "step": ("STEPS#job_1", "STEP#000007"),
+    "turn": ("OWNER#ana", "TURN#2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683#job_1"),
     "subscribers": ("JOB#job_1", "LIVE"),
     "subscription": ("JOB#job_1", "LIVE#c="),
     "document": ("OWNER#ana", "DOC#notes"),
@@ -513,6 +521,8 @@ def test_keys_of_jobs_table() -> None:
         "progress": jobs_table.progress_key("job_1"),
         "usage": jobs_table.usage_key("job_1"),
         "webhook": jobs_table.webhook_key("job_1"),
+        "step": jobs_table.step_key("job_1", 7),
+        "turn": jobs_table.turn_key("ana", "key", "job_1"),
         "subscribers": jobs_table.subscribers_key("job_1"),
         "subscription": jobs_table.subscription_key("job_1", "c="),
         "document": jobs_table.document_key("ana", "notes"),
@@ -606,13 +616,21 @@ def test_attributes_of_owners_items() -> None:
     assert table.attributes() == [DELETED_DOCUMENT, OWNER_EVENT]
 
 
+def test_attributes_of_steps() -> None:
+    """Steps and the turns of sessions have these attributes. Another name needs a migration of all items."""
+    table = Recorder()
+    StepStore(table, "jobs", UnexpiredItems(table, "jobs", lambda: NOW)).append(job(), 1, {"type": "thinking"})
+    turn = Sessions(table, "jobs").add(job(), "key")["Put"]["Item"]
+    assert [*table.attributes(), set(turn)] == [STEP, TURN]
+
+
 def test_attributes_of_websockets() -> None:
     """Tickets, connections, subscriptions and followers have these attributes. Others need a migration."""
     table = Recorder()
     subscriptions = Subscriptions(table, "jobs", clock=lambda: NOW)
     subscriptions.issue_ticket("ana")
-    connection = subscriptions.connect("c=", owner="ana", job_id="job_1", link="x")
-    subscriptions.subscribe(connection, "job_1")
+    connection = subscriptions.connect("c=", owner="ana", job_id="job_1", link="x", may_ask=True)
+    subscriptions.subscribe(connection, "job_1", to_steps=True)
     subscriptions.save_offset("job_1", 1, was=0)
     subscriptions.follow(connection, "document")
     assert table.attributes() == [TICKET, CONNECTION, SUBSCRIPTION, SUBSCRIBERS, FOLLOWER]

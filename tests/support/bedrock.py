@@ -73,6 +73,9 @@ def converse_stream(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def stream_events(params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Words of an answer; or of tools, the call of the last one, which an agent has for its answer."""
+    if "toolConfig" in params:
+        return tool_events(params, params["toolConfig"]["tools"][-1]["toolSpec"]["name"], {})
     text = answer_to(params)
     words = [f"{word} " for word in text.split(" ")]
     words[-1] = words[-1].rstrip()
@@ -83,6 +86,22 @@ def stream_events(params: dict[str, Any]) -> list[dict[str, Any]]:
         {"contentBlockStop": {"contentBlockIndex": 0}},
         {"messageStop": {"stopReason": stop_reason(params, text)}},
         {"metadata": {"usage": usage(params, text), "metrics": {"latencyMs": 1}}},
+    ]
+
+
+def tool_events(
+    params: dict[str, Any], name: str, given: dict[str, Any], *, thought: str = ""
+) -> list[dict[str, Any]]:
+    """The call of a tool, perhaps after a text."""
+    text = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": thought}}}] if thought else []
+    start = {"toolUse": {"toolUseId": "t1", "name": name}}
+    return [
+        {"messageStart": {"role": "assistant"}},
+        *text,
+        {"contentBlockStart": {"contentBlockIndex": 1, "start": start}},
+        {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"toolUse": {"input": json.dumps(given)}}}},
+        {"messageStop": {"stopReason": "tool_use"}},
+        {"metadata": {"usage": usage(params, thought), "metrics": {"latencyMs": 1}}},
     ]
 
 

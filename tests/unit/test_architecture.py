@@ -31,7 +31,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"core.webhooks.endpoints"}),
     frozenset({"core.webhooks.deliveries"}),
     frozenset({"core.webhooks", "core.dependencies"}),
-    frozenset({"core.tasks"}),
+    frozenset({"core.submission", "core.tasks"}),
     frozenset({"kinds.completion", "kinds.document", "kinds.fine_tune", "kinds.replay"}),
     frozenset({"kinds.agent", "kinds.embedding", "kinds.summary"}),
     frozenset({"kinds.registry"}),
@@ -93,7 +93,8 @@ class Module:
 def room(name: str) -> str:
     """The room of a module: a folder of `core` or `kinds`, a group of functions, or the ground of `core`.
 
-    What stands in `core` itself is one room, but for what makes everything else: `dependencies` and `tasks`.
+    What stands in `core` itself is one room, but for what stands on everything else: `dependencies`, `tasks` and
+    `submission`.
     """
     first, *rest = name.split(".")
     if first == "kinds":
@@ -223,7 +224,7 @@ def test_no_room_imports_upward() -> None:
 
 def drawn(name: str) -> str:
     """The room as the picture has it: webhooks are one, and so is what makes everything else."""
-    merged = {"core.tasks": "core.dependencies"}
+    merged = {"core.submission": "core.dependencies", "core.tasks": "core.dependencies"}
     return "core.webhooks" if name.startswith("core.webhooks") else merged.get(name, name)
 
 

@@ -61,6 +61,7 @@ class Deletion:
         if tombstone.job:
             clean_up(tombstone.job)
         self._delete_items(job_id)
+        self._delete_steps(job_id)
         owner = tombstone.owner
         for prefix in (inputs_of(owner, job_id), work_folder(job_id), results_of(owner, job_id)):
             self._blobs.delete_all(prefix)
@@ -83,23 +84,27 @@ class Deletion:
     def _events(self, job_id: str) -> Iterator[list[Item]]:
         """Keys and ids of the job's events, page by page."""
         low = jobs_table.EVENT_PREFIX
-        while page := self._query(job_id, low, jobs_table.END_OF_EVENTS):
+        while page := self._query(jobs_table.job_pk(job_id), low, jobs_table.END_OF_EVENTS):
             yield page
             low = page[-1]["sk"] + " "  # the next key
 
     def _delete_items(self, job_id: str) -> None:
         """All items of the job but the tombstone. Of events, only late ones are left."""
         low = " "
-        while page := self._query(job_id, low, "~"):
+        while page := self._query(jobs_table.job_pk(job_id), low, "~"):
             self._delete([item for item in page if item["sk"] != jobs_table.META])
             low = page[-1]["sk"] + " "  # the next key
 
-    def _query(self, job_id: str, low: str, high: str) -> list[Item]:
-        """Keys and event ids of the first PAGE items of the job between these sort keys."""
+    def _delete_steps(self, job_id: str) -> None:
+        while page := self._query(jobs_table.steps_pk(job_id), jobs_table.STEP_PREFIX, jobs_table.END_OF_STEPS):
+            self._delete(page)
+
+    def _query(self, pk: str, low: str, high: str) -> list[Item]:
+        """Keys and event ids of the first PAGE items of this partition between these sort keys."""
         answer = self._client.query(
             TableName=self._table,
             KeyConditionExpression="pk = :pk AND sk BETWEEN :low AND :high",
-            ExpressionAttributeValues={":pk": jobs_table.job_pk(job_id), ":low": low, ":high": high},
+            ExpressionAttributeValues={":pk": pk, ":low": low, ":high": high},
             ProjectionExpression="pk, sk, event_id",
             ConsistentRead=True,
             Limit=PAGE,

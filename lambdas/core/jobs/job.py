@@ -18,6 +18,7 @@ class Job:
     - `lease`: the execution or the invocation that holds the job.
     - `lease_until`, `not_before`: on a queue worker, when the invocation ends, and the earliest next attempt.
     - `link_key`: signs the tokens of the job's links.
+    - `has_steps`: the work writes steps beside the log, which are sent to those who follow the job.
     - `result_key`: the S3 key of a result that is too large for the item.
     """
 
@@ -46,6 +47,7 @@ class Job:
     finished_at: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     link_key: str = ""
+    has_steps: bool = False
     webhook_url: str | None = None
     webhook_events: tuple[str, ...] = ()
     retry_of: str | None = None

@@ -142,6 +142,7 @@ class Kind:
       from the stored input. The last is logged when the job completes, and has the fields of the result.
     - `runs_on`: a state machine, or a queue worker. A `submittable` kind on a worker has `work`.
     - `deadline`: the setting `job_deadline_minutes` if None.
+    - `has_steps`: the work writes steps (`core.jobs.steps`), which are sent to those who follow the job.
     - `headline`: fields of events with numbers that a one-line message (Slack) contains.
 
     Hooks:
@@ -156,6 +157,7 @@ class Kind:
     - `on_ended(job, services)`: cleans up after the end; called again until it does not raise.
     - `on_message(message, services)`: handles the messages `<kind>.<what>` that the kind's routes send to the
       indexing queue.
+    - `on_question(query, session)`: the input of a job that answers a question from a WebSocket. One kind has it.
     - `routes()`: routes that the API function serves.
     - `function_routes()`: routes that a function of the kind's own construct serves.
     """
@@ -172,6 +174,7 @@ class Kind:
     deadline: timedelta | None = None
     max_attempts: int = 3
     submittable: bool = True
+    has_steps: bool = False
     headline: tuple[str, ...] = ()
     prepare: Callable[[Any, Inputs], Mapping[str, Any]] = _store_input
     execution_input: Callable[[Job], Mapping[str, Any]] = _no_execution_input
@@ -181,6 +184,7 @@ class Kind:
     on_complete: Callable[[Job, Result, Services], Completion] = _complete
     on_ended: Callable[[Job, Services], None] = _clean_up_nothing
     on_message: Callable[[Mapping[str, Any], Services], None] | None = None
+    on_question: Callable[[str, str | None], Mapping[str, Any]] | None = None
     routes: Callable[[], Sequence[Router]] = tuple
     function_routes: Callable[[], Sequence[Router]] = tuple
 

@@ -37,6 +37,7 @@ from core.jobs.machine import Change
 from core.jobs.open_jobs import OpenJobs, Operation
 from core.jobs.progress import ProgressStore, counts
 from core.jobs.rows import event_item, job_item, read_job
+from core.jobs.steps import StepStore
 from core.jobs.tombstones import MISSING, is_tombstone
 
 MAX_CONTENTIONS = 10
@@ -71,7 +72,7 @@ def valid_job_id(text: str) -> str:
 
 
 class JobStore:
-    """Jobs, and beside them their `log`, `progress`, `durations` and `open_jobs`; `listing` finds them.
+    """Jobs, and beside them their `log`, `steps`, `progress`, `durations` and `open_jobs`; `listing` finds them.
 
     `client` is a resource's client (`boto3.resource("dynamodb").meta.client`), which takes plain Python values.
     """
@@ -87,6 +88,7 @@ class JobStore:
         self._client, self._table, self._clock, self._sleep = client, table, clock, sleep
         self._items = UnexpiredItems(client, table, clock)
         self.log = JobLog(client, table, self._items)
+        self.steps = StepStore(client, table, self._items)
         self.listing = JobListing(client, table, self._items, clock)
         self.progress = ProgressStore(client, table, self._items, clock, self.apply)
         self.durations = Durations(client, table)
@@ -149,7 +151,9 @@ class JobStore:
         """
         verb, subject = kind.submitted_verb, kind.subject_of(job.input)
         exclusive = kind.exclusive_subject_of(job.input)
-        job = replace(job, subject=subject, exclusive=exclusive, sequence=1, steps=(verb,))
+        job = replace(
+            job, subject=subject, exclusive=exclusive, has_steps=kind.has_steps, sequence=1, steps=(verb,)
+        )
         event = event_item(job, verb, kind.submitted_fields(job.input), job.created_at)
         operations = [self._put_new(job_item(job)), self._put_new(event), *writes, self.open_jobs.put_open(job)]
         if idempotency:

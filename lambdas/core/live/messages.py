@@ -70,7 +70,7 @@ def pieces(text: str) -> list[str]:
     return pieces(text[:half]) + pieces(text[half:])
 
 
-def of_type(type: str, /, **facts: Any) -> str:
+def of_type(type: str, **facts: Any) -> str:
     """A message of this type."""
     return _json({"type": type, **facts})
 

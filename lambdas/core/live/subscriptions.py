@@ -45,6 +45,7 @@ class Connection:
     """`job_id`: the only job it may subscribe to, if it was opened by a link. `connected_at`: epoch seconds.
 
     `epoch`: the owner's, when it was opened. `link`: the fingerprint of the job's link key then.
+    `may_ask`: whether it may submit questions.
     """
 
     connection_id: str
@@ -53,6 +54,16 @@ class Connection:
     job_id: str | None = None
     epoch: int = 0
     link: str | None = None
+    may_ask: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """What a ticket was issued for. The caller checks the epoch."""
+
+    owner: str
+    epoch: int
+    may_ask: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +71,7 @@ class Subscription:
     """A connection to which the events of a job after sequence `after` are sent.
 
     `request_id` changes with each request for the subscription. `tries`: how often sending has failed.
+    `steps`: the number of the last step that was sent, if the connection gets the job's steps in place of events.
     """
 
     connection_id: str
@@ -69,14 +81,19 @@ class Subscription:
     connected_at: int
     tries: int = 0
     active: bool = False
+    steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribers:
-    """The subscriptions to a job. All events through sequence `offset` were sent to the active ones."""
+    """The subscriptions to a job's events. All events through sequence `offset` were sent to the active ones.
+
+    `of_steps`: the subscriptions to its steps.
+    """
 
     offset: int
     subscriptions: Sequence[Subscription]
+    of_steps: Sequence[Subscription] = ()
 
     @property
     def active(self) -> list[Subscription]:
@@ -96,15 +113,15 @@ class Subscriptions:
 
     # ── tickets and connections ──────────────────────────────────────────────────────────────────────────
 
-    def issue_ticket(self, owner: str, *, epoch: int = 0) -> tuple[str, int]:
+    def issue_ticket(self, owner: str, *, epoch: int = 0, may_ask: bool = False) -> tuple[str, int]:
         """A ticket for one connection of this owner in this epoch, and when it expires (epoch seconds)."""
         ticket, expires_at = secrets.token_urlsafe(24), int(self._clock()) + TICKET_SECONDS
-        facts = {"entity": "ticket", "owner": owner, "epoch": epoch, "expires_at": expires_at}
+        facts = {"entity": "ticket", "owner": owner, "epoch": epoch, "may_ask": may_ask, "expires_at": expires_at}
         self._put(jobs_table.ticket_key(ticket) | facts)
         return ticket, expires_at
 
-    def redeem_ticket(self, ticket: str) -> tuple[str, int]:
-        """The owner and the epoch of a ticket, which is deleted. The caller checks the epoch.
+    def redeem_ticket(self, ticket: str) -> Ticket:
+        """Read and delete a ticket.
 
         Raises Forbidden if the ticket is invalid, used or expired.
         """
@@ -113,7 +130,11 @@ class Subscriptions:
         ).get("Attributes")
         if deleted is None or not self._unexpired.is_unexpired(deleted):
             raise Forbidden(TICKET_REFUSED)
-        return str(deleted["owner"]), int(deleted.get("epoch", 0))
+        return Ticket(
+            owner=str(deleted["owner"]),
+            epoch=int(deleted.get("epoch", 0)),
+            may_ask=bool(deleted.get("may_ask")),
+        )
 
     def connect(self, connection_id: str, *, owner: str, **facts: Any) -> Connection:
         """Store a new connection. `facts`: other fields of Connection."""
@@ -123,7 +144,7 @@ class Subscriptions:
             jobs_table.connection_key(connection_id)
             | {"entity": "connection", "owner": owner, "connected_at": now, "expires_at": _expiry_of(connection)}
             | {"epoch": connection.epoch}
-            | {name: value for name in ("job_id", "link") if (value := getattr(connection, name))}
+            | {name: value for name in ("job_id", "link", "may_ask") if (value := getattr(connection, name))}
             | jobs_table.connection_gsi2(events.timestamp(now))
         )
         return connection
@@ -150,14 +171,22 @@ class Subscriptions:
 
     # ── subscriptions to jobs ────────────────────────────────────────────────────────────────────────────
 
-    def subscribe(self, connection: Connection, job_id: str, *, after: int = 0) -> None:
-        """Request a job's events, for the first time or again. The caller checks the job's owner."""
+    def subscribe(self, connection: Connection, job_id: str, *, after: int = 0, to_steps: bool = False) -> None:
+        """Request a job's events, or its steps, for the first time or again. The caller checks the job's owner."""
         self._put(
             jobs_table.subscription_key(job_id, connection.connection_id)
             | {"entity": "subscription", "state": REQUESTED, "after": after, "request_id": _new_request_id()}
             | {"tries": 0, "connected_at": connection.connected_at, "expires_at": _expiry_of(connection)}
+            | ({"steps": 0} if to_steps else {})
             | jobs_table.subscription_gsi1(connection.connection_id, job_id)
         )
+
+    def save_steps(self, subscription: Subscription, number: int) -> None:
+        """Write that the steps through this number were sent, unless the subscription was requested again."""
+        values = {":active": ACTIVE, ":steps": number}
+        update = self._update(subscription, "#state = :active, steps = :steps", {}, values)
+        with suppress(self._client.exceptions.ConditionalCheckFailedException):
+            self._client.update_item(**update)
 
     def request_again(self, subscription: Subscription) -> None:
         """Have the events after `after`, which could not be sent, sent again."""
@@ -186,7 +215,9 @@ class Subscriptions:
         by_sk = {item["sk"]: item for item in items}
         offset = by_sk.pop(jobs_table.SUBSCRIBERS, {"sent_offset": 0})
         sequence = int(offset["sent_offset"])
-        return Subscribers(sequence, [_subscription(item, sequence) for item in by_sk.values()])
+        found = [_subscription(item, sequence) for item in by_sk.values()]
+        of_events = [one for one in found if one.steps is None]
+        return Subscribers(sequence, of_events, tuple(one for one in found if one.steps is not None))
 
     def save_offset(self, job_id: str, sequence: int, *, was: int) -> None:
         """Write that all events through `sequence` were sent to the active subscribers, if the offset is `was`.
@@ -301,6 +332,7 @@ def _connection(item: Item) -> Connection:
         job_id=item.get("job_id"),
         epoch=int(item.get("epoch", 0)),
         link=item.get("link"),
+        may_ask=bool(item.get("may_ask")),
     )
 
 
@@ -314,4 +346,5 @@ def _subscription(item: Item, offset: int) -> Subscription:
         connected_at=int(item["connected_at"]),
         tries=int(item["tries"]),
         active=active,
+        steps=int(item["steps"]) if "steps" in item else None,
     )

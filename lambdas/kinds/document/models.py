@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from core.models import Request, ShortText, Text, encodable
+from core.models import Request, encodable
+from kinds.document.index.catalog import SearchFilter
 
 
 class DocumentView(BaseModel):
@@ -24,13 +25,6 @@ class DocumentView(BaseModel):
 
 class DocumentPage(BaseModel):
     documents: list[DocumentView]
-
-
-class SearchFilter(Request):
-    """Searches only these documents (all, if empty), and only those with all of this metadata."""
-
-    document_ids: list[ShortText] = Field(default_factory=list, max_length=100)
-    metadata: dict[ShortText, Text] = Field(default_factory=dict, max_length=16)
 
 
 class SearchRequest(Request):

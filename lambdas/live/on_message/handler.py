@@ -1,6 +1,7 @@
 """The routes of the WebSocket API: connections, messages of clients, and disconnections.
 
-A request for a job's events is only stored here. The function `push`, which sends a job's messages, answers it.
+A request for a job's events is only stored here. The function `push`, which sends a job's messages, answers it. A
+question is submitted as a job, whose worker sends the steps of the answer.
 """
 
 from __future__ import annotations
@@ -8,22 +9,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from typing import Any
 
 from core.dependencies import dependencies
 from core.errors import Conflict, Forbidden, InvalidRequest, RequestError
 from core.jobs import links, valid_job_id
-from core.jobs_table import MAX_SEQUENCE
 from core.live import messages
 from core.live.subscriptions import MAX_SUBSCRIPTIONS, TICKET_REFUSED, Connection
 from core.log import logger
 from kinds.registry import KINDS
+from live.on_message.client_messages import Ask, Follow, Message, Ping, Subscribe, Unfollow, Unsubscribe, parse
+from live.on_message.questions import ask
 
 ONE_JOB = "This connection was opened with a link to one job. Open one with a ticket from POST /live/tickets."
-MAX_ERROR_CHARACTERS = 500
-"""Messages of validation errors may quote the client's message."""
 Answer = dict[str, Any]
 
 
@@ -51,14 +49,17 @@ def connect(event: Mapping[str, Any]) -> Answer:
 
 def _connect_by_ticket(connection_id: str, ticket: str) -> None:
     """Epochs are not cached here: `ping` finds every connection that was opened before a revocation."""
-    owner, epoch = dependencies.subscriptions.redeem_ticket(ticket)
-    if epoch != dependencies.keys.epoch(owner).number:
+    found = dependencies.subscriptions.redeem_ticket(ticket)
+    if found.epoch != dependencies.keys.epoch(found.owner).number:
         raise Forbidden(TICKET_REFUSED)
-    dependencies.subscriptions.connect(connection_id, owner=owner, epoch=epoch)
+    dependencies.subscriptions.connect(connection_id, owner=found.owner, epoch=found.epoch, may_ask=found.may_ask)
 
 
 def _connect_by_link(connection_id: str, token: str, after: int) -> None:
-    """A connection by link is subscribed to the link's job, and cannot subscribe to others."""
+    """A connection by link is subscribed to the link's job, and cannot subscribe to others.
+
+    It gets the steps of a job that has steps, else its events.
+    """
     found, epoch = links.resolve(
         token,
         dependencies.jobs.snapshot,
@@ -69,7 +70,7 @@ def _connect_by_link(connection_id: str, token: str, after: int) -> None:
     connection = subscriptions.connect(
         connection_id, owner=job.owner, job_id=job.job_id, epoch=epoch, link=links.key_fingerprint(job)
     )
-    subscriptions.subscribe(connection, job.job_id, after=after)
+    subscriptions.subscribe(connection, job.job_id, after=after, to_steps=job.has_steps)
 
 
 def _sequence(text: str) -> int:
@@ -86,56 +87,19 @@ def disconnect(event: Mapping[str, Any]) -> Answer:
 # ── messages of clients ──────────────────────────────────────────────────────────────────────────────────
 
 
-Name = Annotated[str, Field(max_length=64)]
-"""Longer than any valid name, and short enough for a key of the table."""
-
-
-class Message(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Subscribe(Message):
-    action: Literal["subscribe"]
-    job_id: Name
-    after: int = Field(0, ge=0, le=MAX_SEQUENCE, strict=True)
-
-
-class Unsubscribe(Message):
-    action: Literal["unsubscribe"]
-    job_id: Name
-
-
-class Follow(Message):
-    action: Literal["follow"]
-    kind: Name
-
-
-class Unfollow(Message):
-    action: Literal["unfollow"]
-    kind: Name
-
-
-class Ping(Message):
-    action: Literal["ping"]
-
-
-AnyMessage = Annotated[Subscribe | Unsubscribe | Follow | Unfollow | Ping, Field(discriminator="action")]
-_read = TypeAdapter[Any](AnyMessage)
-
-
 def on_message(event: Mapping[str, Any]) -> Answer:
     """Carry out a client's message. Errors are sent to the client as messages."""
     connection_id = event["requestContext"]["connectionId"]
-    reply = _reply(connection_id, event.get("body") or "")
+    reply = _reply(connection_id, event.get("body") or "", message_id=event["requestContext"]["messageId"])
     if reply:
         dependencies.sockets.send(connection_id, [reply])
     return {"statusCode": 200}
 
 
-def _reply(connection_id: str, text: str) -> str | None:
+def _reply(connection_id: str, text: str, *, message_id: str) -> str | None:
     job: dict[str, str] = {}
     try:
-        message = _parsed(text)
+        message = parse(text)
         if isinstance(message, Ping):
             return messages.PONG
         if isinstance(message, (Subscribe, Unsubscribe)):
@@ -143,24 +107,16 @@ def _reply(connection_id: str, text: str) -> str | None:
         connection = dependencies.subscriptions.connection(connection_id)
         if connection is None:
             raise Forbidden("This connection was closed. Connect again.")
+        if isinstance(message, Ask):
+            _check_limit(connection)
+            ask(connection, message, message_id=message_id)
+            return None
         return _ACTIONS[type(message)](connection, message)
     except RequestError as error:
         return messages.of_error(error.code, str(error), **job)
     except Exception as error:
         logger.exception("message failed", error_type=type(error).__name__)
         return messages.of_error("internal", "An internal error occurred. Try again.", **job)
-
-
-def _parsed(text: str) -> Message:
-    try:
-        message: Message = _read.validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        tag = ("action",) if first["type"].startswith("union_tag") else ()
-        # the location begins with the name of the action
-        field = ".".join(str(part) for part in (*first["loc"][1:], *tag)) or "message"
-        raise InvalidRequest(f"{field}: {first['msg']}"[:MAX_ERROR_CHARACTERS], field=field) from None
-    return message
 
 
 def _subscribe(connection: Connection, message: Subscribe) -> None:

@@ -20,8 +20,11 @@ from core.aws.dynamodb import new_image
 from core.dependencies import dependencies
 from core.errors import JobDeleted, NotFound, Retryable, Unavailable
 from core.events import Event
+from core.jobs import Job
+from core.jobs.steps import done_payload
 from core.live import messages
 from core.live.sockets import SendOutcome
+from core.live.step_channel import encode, last_received
 from core.live.subscriptions import HANDSHAKE_SECONDS, Subscribers, Subscription
 from core.log import logger
 
@@ -41,7 +44,10 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         try:
             if context.get_remaining_time_in_millis() < MIN_REMAINING_MILLISECONDS:
                 raise Unavailable("the function is about to time out")
-            recipients = send_to_subscribers(job_id)
+            subscribers = _within_limit(dependencies.subscriptions.subscribers(job_id))
+            end_steps(job_id, subscribers.of_steps)
+            recipients = send_to_subscribers(job_id, subscribers)
+            recipients |= {one.connection_id for one in subscribers.of_steps}
             log = [Event.of(item) for item in map(new_image, records) if item["entity"] == "event"]
             send_to_followers(log, already_sent=recipients)
         except (Retryable, BotoCoreError, ClientError) as error:
@@ -62,17 +68,15 @@ def _by_job(records: Sequence[Record]) -> dict[str, list[Record]]:
     return grouped
 
 
-def send_to_subscribers(job_id: str) -> set[str]:
+def send_to_subscribers(job_id: str, subscribers: Subscribers) -> set[str]:
     """Send each subscriber the events that it lacks. Returns the ids of the subscribers' connections."""
-    subscribers = _within_limit(dependencies.subscriptions.subscribers(job_id))
     connection_ids = {one.connection_id for one in subscribers.subscriptions}
     if not connection_ids:
         return connection_ids
     try:
         last, log = _missing_events(job_id, subscribers)
     except NotFound:  # the job was deleted or has expired since they subscribed
-        for subscription in subscribers.subscriptions:
-            dependencies.subscriptions.unsubscribe(subscription.connection_id, job_id)
+        _unsubscribe(subscribers.subscriptions)
         return connection_ids
     if last > subscribers.offset or subscribers.requested:
         outcomes = _send(subscribers, log, last)
@@ -83,14 +87,60 @@ def send_to_subscribers(job_id: str) -> set[str]:
 
 
 def _within_limit(subscribers: Subscribers) -> Subscribers:
+    """At most MAX_SUBSCRIBERS to events, and as many to steps."""
+    offset, some, of_steps = subscribers.offset, subscribers.subscriptions, subscribers.of_steps
+    return Subscribers(offset, _first(some), _first(of_steps))
+
+
+def _first(subscriptions: Sequence[Subscription]) -> list[Subscription]:
     """At most MAX_SUBSCRIBERS. Requests beyond the limit are refused with an error message."""
-    places = max(0, MAX_SUBSCRIBERS - len(subscribers.active))
-    for refused in subscribers.requested[places:]:
+    active = [one for one in subscriptions if one.active]
+    requested = [one for one in subscriptions if not one.active]
+    places = max(0, MAX_SUBSCRIBERS - len(active))
+    for refused in requested[places:]:
         message = f"This job has {MAX_SUBSCRIBERS} subscribers, which is the limit. Poll its status instead."
         error = messages.of_error("too_many_listeners", message, job_id=refused.job_id)
         dependencies.sockets.send(refused.connection_id, [error])
         dependencies.subscriptions.unsubscribe(refused.connection_id, refused.job_id)
-    return Subscribers(subscribers.offset, [*subscribers.active, *subscribers.requested[:places]])
+    return [*active, *requested[:places]]
+
+
+def end_steps(job_id: str, subscriptions: Sequence[Subscription]) -> None:
+    """After a job's end, send its subscribers the steps that they lack and `done`, and end the subscriptions.
+
+    Before, the worker sends the steps as it writes them.
+    """
+    if not subscriptions:
+        return
+    try:
+        job = dependencies.jobs.get(job_id)
+    except NotFound:
+        _unsubscribe(subscriptions)
+        return
+    if job.is_final:
+        _send_rest(job, subscriptions)
+
+
+def _send_rest(job: Job, subscriptions: Sequence[Subscription]) -> None:
+    """Messages are packed once for each number of steps."""
+    steps = dependencies.jobs.steps.read(job.job_id)
+    (last,) = dependencies.jobs.log.read(job.job_id, after=job.sequence - 1, limit=1)
+    done = messages.of_type(**done_payload(job.job_id, last.payload))
+    received = {one.connection_id: last_received(one, steps) for one in subscriptions}
+    packed = {
+        number: [*encode(job.job_id, [step.payload for step in steps if step.number > number]), done]
+        for number in set(received.values())
+    }
+    outcomes = dependencies.sockets.send_all({one: packed[number] for one, number in received.items()})
+    _unsubscribe([one for one in subscriptions if outcomes[one.connection_id] is SendOutcome.SENT])
+    for one in subscriptions:
+        if outcomes[one.connection_id] is not SendOutcome.SENT:
+            _try_again(one, outcomes[one.connection_id])
+
+
+def _unsubscribe(subscriptions: Sequence[Subscription]) -> None:
+    for subscription in subscriptions:
+        dependencies.subscriptions.unsubscribe(subscription.connection_id, subscription.job_id)
 
 
 def _missing_events(job_id: str, subscribers: Subscribers) -> tuple[int, list[Event]]:
@@ -120,11 +170,16 @@ def _messages(subscription: Subscription, log: list[str], last: int) -> list[str
 
 
 def _record(subscription: Subscription, outcome: SendOutcome, offset: int) -> None:
+    if outcome is not SendOutcome.SENT:
+        _try_again(subscription, outcome)
+    elif not subscription.active:
+        dependencies.subscriptions.activate(subscription, offset=offset)
+
+
+def _try_again(subscription: Subscription, outcome: SendOutcome) -> None:
+    """What a subscriber lacks is sent again, unless its connection is closed or could not be reached for long."""
     subscriptions = dependencies.subscriptions
-    if outcome is SendOutcome.SENT:
-        if not subscription.active:
-            subscriptions.activate(subscription, offset=offset)
-    elif outcome is SendOutcome.GONE and time.time() - subscription.connected_at >= HANDSHAKE_SECONDS:
+    if outcome is SendOutcome.GONE and time.time() - subscription.connected_at >= HANDSHAKE_SECONDS:
         subscriptions.delete_connection(subscription.connection_id)
     elif outcome is SendOutcome.FAILED and subscription.tries >= MAX_TRIES:
         _disconnect(subscription.connection_id)

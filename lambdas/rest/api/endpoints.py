@@ -16,7 +16,7 @@ from core.webhooks.endpoints import patterns
 from core.webhooks.endpoints.model import DEFAULT, Endpoint, missing, rotated
 from core.webhooks.models import RotationRequest, WebhookPatch, WebhookRequest
 from kinds.registry import KINDS
-from rest.api.submission import check_webhook
+from rest.api.job_webhooks import check_webhook
 
 CHANGEABLE_IN_DEFAULT = ("description", "enabled")
 """The fields of the default endpoint that can be changed. Each job names its own URL and events."""

@@ -12,7 +12,7 @@ from aws_lambda_powertools.event_handler.api_gateway import Router
 from aws_lambda_powertools.event_handler.openapi.params import Header, Path, Query
 from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
-from core import ids, jobs
+from core import ids, jobs, submission
 from core.dependencies import dependencies
 from core.errors import InvalidRequest
 from core.http import caller, json_response, key_id, no_content, root_url
@@ -20,7 +20,7 @@ from core.jobs import History, Job, Kind, Snapshot, links, views
 from core.jobs.deletion import request_deletion
 from core.jobs.models import JobAccepted, JobPage, JobView, Status
 from kinds.registry import KINDS
-from rest.api import submission
+from rest.api.job_webhooks import check_webhook, first_secret
 from rest.api.requests import any_job
 
 router = Router()
@@ -48,7 +48,16 @@ def submission_router(kinds: Mapping[str, Kind]) -> tuple[Router, tuple[str, ...
         if not isinstance(body, dict):  # of a list, Powertools uses the first item only
             raise InvalidRequest("body: must be an object with one job", field="body")
         kind, maker = kinds[request.kind], link_maker(owner)
-        accepted = submission.submit(kind, request, owner=owner, idempotency_key=idempotency_key, body=body)
+        if request.webhook_url:
+            check_webhook(request.webhook_url, field="webhook_url")
+        accepted = submission.submit(
+            kind,
+            request,
+            owner=owner,
+            idempotency_key=idempotency_key,
+            body=body,
+            first_secret=first_secret,
+        )
         return accepted_response(accepted, maker, location=f"jobs/{accepted.submission.job.job_id}")
 
     submit.__annotations__["request"] = body_type
@@ -65,7 +74,10 @@ def submission_router(kinds: Mapping[str, Kind]) -> tuple[Router, tuple[str, ...
 def retry(job_id: JobId, idempotency_key: IdempotencyKey = None) -> Response[JobAccepted]:
     owner = caller(router, "jobs:write")
     maker = link_maker(owner)
-    accepted = submission.retry(_find(job_id, owner), idempotency_key=idempotency_key)
+    job = _find(job_id, owner)
+    accepted = submission.retry(
+        KINDS.get(job.kind), job, idempotency_key=idempotency_key, first_secret=first_secret
+    )
     return accepted_response(accepted, maker, location=f"../{accepted.submission.job.job_id}")
 
 

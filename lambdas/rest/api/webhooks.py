@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Annotated, Any
 
 from aws_lambda_powertools.event_handler import Response
@@ -15,7 +16,9 @@ from core.dependencies import dependencies
 from core.errors import Conflict, InvalidRequest, NotFound
 from core.events import timestamp
 from core.http import caller, json_response, no_content, root_url
+from core.jobs import Job
 from core.jobs.models import JobAccepted
+from core.submission import submit_input
 from core.webhooks import views
 from core.webhooks.deliveries.model import destination_of, host_destination
 from core.webhooks.endpoints.model import DEFAULT, Endpoint
@@ -32,10 +35,9 @@ from core.webhooks.models import (
     WebhookWithSecret,
     Window,
 )
-from kinds.replay.kind import ReplayMode
+from kinds.replay.kind import REPLAY, ReplayMode
 from rest.api import endpoints
 from rest.api.jobs import ACCEPTED, IdempotencyKey, accepted_response, link_maker
-from rest.api.submission import submit_replay
 
 router = Router()
 WebhookId = Annotated[str, Path(description="The id from POST /webhooks, or `default`.")]
@@ -161,16 +163,23 @@ def _submit(
 ) -> Response[JobAccepted]:
     _check_window(window)
     maker = link_maker(endpoint.owner)
-    accepted = submit_replay(
-        owner=endpoint.owner,
-        endpoint_id=endpoint.endpoint_id,
-        mode=mode,
-        since=window.since,
-        until=window.until,
-        idempotency_key=idempotency_key,
-        **{"statuses": (), "events": ()} | wanted,
+    given: dict[str, Any] = {
+        "webhook_id": endpoint.endpoint_id,
+        "mode": mode,
+        "since": window.since,
+        "until": window.until,
+        "statuses": list(wanted.get("statuses", ())),
+        "events": list(wanted.get("events", ())),
+    }
+    accepted = submit_input(
+        REPLAY, given, owner=endpoint.owner, idempotency_key=idempotency_key, complete=_until_now
     )
     return accepted_response(accepted, maker, location=f"../../jobs/{accepted.submission.job.job_id}")
+
+
+def _until_now(job: Job) -> Job:
+    """The default of `until` is the time of the submission, so that the job does not replay its own events."""
+    return replace(job, input={**job.input, "until": job.input["until"] or job.created_at})
 
 
 def _check_window(window: Window) -> None:

@@ -17,7 +17,7 @@ from aws_lambda_powertools.event_handler.openapi.types import OpenAPIResponse
 
 from core.dependencies import dependencies
 from core.http import caller, json_response, matches
-from core.jobs import History, Snapshot, links, valid_job_id, views
+from core.jobs import History, Job, Snapshot, links, valid_job_id, views
 from core.jobs.models import EventLog, JobStatus
 from rest.long_poll import sse
 from rest.long_poll.polling import until_any, until_changed
@@ -150,29 +150,26 @@ def _events(read: Read, after: int, accept: str, last_event_id: str | None, name
     if sse.CONTENT_TYPE not in accept.lower():
         log = dependencies.jobs.log.read(job.job_id, after=after, limit=MAX_EVENTS)
         return json_response({"events": [json.loads(event.body) for event in log]})
-    last = max(after, sse.sequence_of(last_event_id))
-    if job.is_final and job.sequence <= last:
+    cursor = max(sse.Cursor(after), sse.Cursor.of(last_event_id))
+    if job.is_final and job.sequence <= cursor.sequence:
         return Response(status_code=204, body="", headers={"Cache-Control": "no-store"})
     hold = dependencies.holds.of(job.owner, job.job_id, seconds=seconds)
-    log = until_any(
-        lambda: dependencies.jobs.log.read(job.job_id, after=last, limit=MAX_EVENTS),
-        seconds,
-        hold=hold,
-        clock=time.monotonic,
-        sleep=time.sleep,
-    )
-    if log:
+    entries = until_any(lambda: _entries(job, cursor), seconds, hold=hold, clock=time.monotonic, sleep=time.sleep)
+    if entries:
         read()  # the link may have ended while it waited
     headers, retry_after = {"Cache-Control": "no-store"}, None
     if hold.refused:
         retry_after = _retry_after_refusal(snapshot, histories.of(job.owner, job.kind))
         headers["Retry-After"] = str(retry_after)
-    return Response(
-        status_code=200,
-        content_type=f"{sse.CONTENT_TYPE}; charset=utf-8",
-        body=sse.encode(log, named=named, retry_after=retry_after),
-        headers=headers,
-    )
+    body = sse.encode(entries, after=cursor, has_steps=job.has_steps, named=named, retry_after=retry_after)
+    return Response(status_code=200, content_type=f"{sse.CONTENT_TYPE}; charset=utf-8", body=body, headers=headers)
+
+
+def _entries(job: Job, cursor: sse.Cursor) -> list[sse.Entry]:
+    """The log is read first: with the job's last event, all steps are written."""
+    log = dependencies.jobs.log.read(job.job_id, after=cursor.sequence, limit=MAX_EVENTS)
+    steps = dependencies.jobs.steps.read(job.job_id, after=cursor.step) if job.has_steps else []
+    return sse.merge(log, steps)
 
 
 def _headers(snapshot: Snapshot, history: History) -> dict[str, str]:

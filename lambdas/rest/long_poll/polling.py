@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
-from core.events import Event
 from core.http import matches
 from core.jobs import Snapshot, views
 from core.webhooks.deliveries.model import Delivery
@@ -19,14 +18,14 @@ T = TypeVar("T")
 
 
 def until_any(
-    read: Callable[[], list[Event]],
+    read: Callable[[], list[T]],
     seconds: float,
     *,
     hold: AbstractContextManager[bool],
     clock: Callable[[], float],
     sleep: Callable[[float], None],
-) -> list[Event]:
-    """Read until there are events or the time is up."""
+) -> list[T]:
+    """Read until there is something or the time is up."""
     with closing(_reads(read, seconds, hold=hold, clock=clock, sleep=sleep)) as found:
         return next(filter(None, found), [])
 

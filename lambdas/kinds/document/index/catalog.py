@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from core import ids, jobs_table
-from core.models import ShortText
+from core.models import Request, ShortText, Text
 
 MAX_NAME_BYTES = 1000
 
@@ -24,6 +24,13 @@ def _fits_key(text: str) -> str:
 
 DocumentName = Annotated[ShortText, AfterValidator(_fits_key)]
 """An owner's name for a document."""
+
+
+class SearchFilter(Request):
+    """Searches only these documents (all, if empty), and only those with all of this metadata."""
+
+    document_ids: list[ShortText] = Field(default_factory=list, max_length=100)
+    metadata: dict[ShortText, Text] = Field(default_factory=dict, max_length=16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

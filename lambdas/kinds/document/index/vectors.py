@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from core import ids
 from core.aws.blobs import Blobs
+from core.errors import SourceNotFound
 from core.jobs import Job
 
 if TYPE_CHECKING:
@@ -118,8 +119,24 @@ class ObjectVectors:
     def chunks(self, version: Version) -> Iterator[dict[str, Any]]:
         """All chunks, in order. Raises SourceNotFound if the version was deleted."""
         for batch in range(version.batches):
-            lines = self._blobs.get(f"{self._batch(version, batch)}.jsonl").decode().splitlines()
-            yield from map(json.loads, lines)
+            yield from map(json.loads, self._lines(version, batch))
+
+    def chunk(self, version: Version, number: int) -> dict[str, Any]:
+        """The chunk of this number. Raises SourceNotFound if the version was deleted, or has no such chunk.
+
+        All batches of a version but the last have as many chunks as the first.
+        """
+        first = self._lines(version, 0)
+        batch, row = divmod(number, len(first))
+        lines = first if batch == 0 else self._lines(version, batch)
+        if row >= len(lines):
+            raise SourceNotFound(f"the document has no chunk {number}")
+        chunk: dict[str, Any] = json.loads(lines[row])
+        return chunk
+
+    def of_index(self, index: str) -> ObjectVectors:
+        """The texts of another index: this has no vectors of it, and so cannot search it."""
+        return self if index == self.index else ObjectVectors(self._blobs, index=index, dimensions=1)
 
     def delete(self, version: Version) -> None:
         self._blobs.delete_all(self._prefix(version))
@@ -137,6 +154,9 @@ class ObjectVectors:
 
     def _prefix(self, version: Version) -> str:
         return f"{self._document(version.owner, version.document_id)}{version.version}/"
+
+    def _lines(self, version: Version, batch: int) -> list[str]:
+        return self._blobs.get(f"{self._batch(version, batch)}.jsonl").decode().splitlines()
 
     def _batch(self, version: Version, batch: int) -> str:
         return f"{self._prefix(version)}{batch:04d}"
@@ -162,8 +182,7 @@ class ObjectVectors:
                 self._cached_bytes -= oldest.nbytes
 
     def _hit(self, version: Version, batch: int, *, row: int, score: float) -> Hit:
-        lines = self._blobs.get(f"{self._batch(version, batch)}.jsonl").decode().splitlines()
-        chunk = json.loads(lines[row])
+        chunk = json.loads(self._lines(version, batch)[row])
         return Hit(
             document_id=version.document_id,
             version=version.version,

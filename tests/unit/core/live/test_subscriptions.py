@@ -19,11 +19,13 @@ from core.live.subscriptions import (
     Subscribers,
     Subscription,
     Subscriptions,
+    Ticket,
 )
 from tests.unit.examples import FakeClock
 
 JOB, OTHER = ids.new("job"), ids.new("job")
 ITEM_SECONDS = CONNECTION_SECONDS + EXPIRY_MARGIN_SECONDS
+ANA = Ticket(owner="ana", epoch=0, may_ask=False)
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def only(subscriptions: Any) -> Subscription:
 def test_ticket_is_valid_once(subscriptions: Subscriptions) -> None:
     """A ticket returns its owner once."""
     ticket, _ = subscriptions.issue_ticket("ana")
-    assert subscriptions.redeem_ticket(ticket) == ("ana", 0)
+    assert subscriptions.redeem_ticket(ticket) == ANA
     with pytest.raises(Forbidden):
         subscriptions.redeem_ticket(ticket)
 
@@ -71,7 +73,7 @@ def test_ticket_expires(subscriptions: Subscriptions, clock: FakeClock, seconds:
     assert expires_at == clock.now + TICKET_SECONDS
     clock.now = expires_at + seconds
     if valid:
-        assert subscriptions.redeem_ticket(ticket) == ("ana", 0)
+        assert subscriptions.redeem_ticket(ticket) == ANA
     else:
         for moment in (clock.now, clock.now - 1):
             clock.now = moment
@@ -95,7 +97,7 @@ def test_concurrent_redemption(dynamodb: Any, subscriptions: Subscriptions) -> N
 
         def __getattr__(self, name: str) -> Any:
             if name != "get_item":
-                rivals.append(subscriptions.redeem_ticket(ticket)[0])
+                rivals.append(subscriptions.redeem_ticket(ticket).owner)
             return getattr(dynamodb, name)
 
     ticket, _ = subscriptions.issue_ticket("ana")

@@ -16,7 +16,8 @@ from core.errors import InvalidRequest
 from core.jobs import JobStore, links
 from core.live.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from kinds.document.kind import DOCUMENT
-from live.on_message.handler import MAX_SEQUENCE, _parsed, handler
+from live.on_message.client_messages import MAX_SEQUENCE, parse
+from live.on_message.handler import handler
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock
 from tests.unit.examples import job
@@ -60,6 +61,7 @@ def send(message: Any, connection_id: str = "c=") -> None:
     """Sends a client's message: text as it is, or anything else as JSON. The status is always 200."""
     body = message if isinstance(message, str) else json.dumps(message)
     context = {"eventType": "MESSAGE", "routeKey": "$default", "connectionId": connection_id}
+    context["messageId"] = ids.new("msg")
     assert handler({"requestContext": context, "body": body}, None) == {"statusCode": 200}
 
 
@@ -194,7 +196,7 @@ def test_invalid_messages(
 
 def test_no_body(gateway: Gateway, by_ticket: str) -> None:
     """A message without a body is invalid."""
-    context = {"eventType": "MESSAGE", "connectionId": by_ticket}
+    context = {"eventType": "MESSAGE", "connectionId": by_ticket, "messageId": "m="}
     for event in ({}, {"body": None}):
         assert handler({"requestContext": context, **event}, None) == {"statusCode": 200}
         error(gateway, "invalid_request")
@@ -230,7 +232,7 @@ fields = st.fixed_dictionaries(
 def test_any_text(text: str) -> None:
     """Any text is a valid message, or the error names a field."""
     try:
-        message = _parsed(text)
+        message = parse(text)
     except InvalidRequest as refusal:
         named = bool(refusal.field) and str(refusal).startswith(refusal.field[:100])
     else:

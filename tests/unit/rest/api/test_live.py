@@ -12,7 +12,7 @@ import pytest
 
 from core.dependencies import Dependencies
 from core.errors import Forbidden
-from core.live.subscriptions import TICKET_SECONDS
+from core.live.subscriptions import TICKET_SECONDS, Ticket
 from tests.unit.http_calls import Answer
 
 Api = Callable[..., Answer]
@@ -29,6 +29,8 @@ def test_ticket(api: Api, deployed: Dependencies, body: Any) -> None:
     place = urlsplit(answer.json["url"])
     assert f"{place.scheme}://{place.netloc}{place.path}" == deployed.settings.live_url
     assert parse_qsl(place.query, strict_parsing=True) == [("ticket", answer.json["ticket"])]
-    assert deployed.subscriptions.redeem_ticket(answer.json["ticket"]) == ("ana", 0)
+    assert deployed.subscriptions.redeem_ticket(answer.json["ticket"]) == Ticket(
+        owner="ana", epoch=0, may_ask=False
+    )
     with pytest.raises(Forbidden):
         deployed.subscriptions.redeem_ticket(answer.json["ticket"])

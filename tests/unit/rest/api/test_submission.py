@@ -7,8 +7,8 @@ import pytest
 
 from core.dependencies import Dependencies
 from core.jobs import cancel, fail
+from core.submission import MASK
 from kinds.document.index.catalog import Catalog
-from rest.api.submission import MASK
 from tests.simulated_cloud.calls import Calls, transaction_canceled
 from tests.simulated_cloud.clock import Clock
 from tests.unit.http_calls import Answer, problem

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from core import events
 from core.events import Event
+from core.jobs.steps import Step
 from kinds.registry import KINDS
-from rest.long_poll.sse import encode, sequence_of
+from rest.long_poll.sse import Cursor, Entry, encode, merge
 from tests.support import sse
 from tests.unit.examples import event
 
@@ -129,24 +130,79 @@ def test_cut(log: list[Event], place: float) -> None:
     assert received.last_event_id == (received.events[-1].last_event_id if received.events else "")
 
 
-@given(st.integers(0, 999_999_999))
-def test_sequence_of(sequence: int) -> None:
-    """The id of an event is read as its sequence."""
-    assert sequence_of(str(sequence)) == sequence == sequence_of(f" {sequence} ")
+JOB_END = {"status": "completed", "error": {"code": "late", "message": "Late.", "stage": "call"}}
+
+
+@st.composite
+def agent_streams(draw: Any) -> tuple[list[Event], list[Step]]:
+    """The log and the steps of a job that has ended, each step after an event that was logged before it."""
+    sequences = sorted(draw(st.lists(st.integers(1, 5), max_size=8)))
+    texts = draw(st.lists(st.text(max_size=5), min_size=len(sequences), max_size=len(sequences)))
+    steps = [
+        Step(number, sequence, events.encode({"type": "token", "content": text}))
+        for number, (sequence, text) in enumerate(zip(sequences, texts, strict=True), 1)
+    ]
+    log = [logged(n, "document", "document.progressed") for n in range(1, 6)]
+    last = logged(6, "document", "document.indexed", **JOB_END)
+    return [*log, replace(last, status="completed", lifecycle="ended")], steps
+
+
+@given(agent_streams(), st.lists(st.floats(0, 1), max_size=4))
+def test_steps_go_on_after_cuts(stream: tuple[list[Event], list[Step]], cuts: list[float]) -> None:
+    """However often a stream of events and steps is cut, a client that reconnects gets each once, in order."""
+    log, steps = stream
+    entries, received, cursor = merge(log, steps), list[str](), Cursor(0)
+    for place in [*cuts, 1.0]:
+        rest = [one for one in entries if not has(cursor, one)]
+        text = encode(rest, after=cursor, has_steps=True)
+        got = sse.parse(text[: round(place * len(text))])
+        received += [one.data for one in got.events if one.type not in ("done", "end")]
+        cursor = max(cursor, Cursor.of(got.last_event_id))
+    assert received == [one.body for one in entries]
+
+
+def has(cursor: Cursor, entry: Entry) -> bool:
+    """Whether a client with this cursor has received the entry."""
+    return entry.number <= cursor.step if isinstance(entry, Step) else (entry.sequence or 0) <= cursor.sequence
+
+
+def test_late_events_do_not_hide_steps() -> None:
+    """A step that is written after a later event was sent has an id that does not go back."""
+    step = Step(4, 2, events.encode({"type": "token", "content": "x"}))
+    (received,) = sse.parse(encode([step], after=Cursor(5, 3), has_steps=True)).events
+    assert received.last_event_id == "5.4"
+
+
+@pytest.mark.parametrize("named", [None, "message"])
+def test_done(named: str | None) -> None:
+    """The last event of a job with steps is followed by `done` with the job's status and error."""
+    last = replace(logged(6, "document", "document.failed", **JOB_END), status="failed", lifecycle="ended")
+    received = sse.parse(encode([last], after=Cursor(5, 3), has_steps=True, named=named)).events
+    assert [each.type for each in received] == (["message"] * 2 if named else ["document.failed", "done", "end"])
+    assert json.loads(received[1].data) == {"type": "done", "job_id": last.job_id, **JOB_END}
+    assert received[1].last_event_id == "6.3"
+
+
+@given(st.integers(0, 999_999_999), st.integers(0, 999_999_999))
+def test_cursor_of(sequence: int, step: int) -> None:
+    """An id is read as a sequence, perhaps with the number of a step."""
+    assert Cursor.of(str(sequence)) == Cursor(sequence) == Cursor.of(f" {sequence} ")
+    assert Cursor.of(f"{sequence}.{step}") == Cursor(sequence, step)
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", " ", "x", "-1", "+1", "1.0", "1e3", "0x1", "1 2", "٣", "²", "1_0", "9" * 10]
+    "text", [None, "", " ", "x", "-1", "+1", "1.", ".1", "1.2.3", "1e3", "0x1", "1 2", "٣", "1.²", "1_0", "9" * 10]
 )
 def test_unknown_ids(text: str | None) -> None:
     """Other ids are ignored."""
-    assert sequence_of(text) == 0
+    assert Cursor.of(text) == Cursor(0)
 
 
 @given(st.text())
 def test_any_id(text: str) -> None:
     """Any id is accepted."""
-    assert 0 <= sequence_of(text) < 10**9
+    cursor = Cursor.of(text)
+    assert 0 <= min(cursor.sequence, cursor.step) <= max(cursor.sequence, cursor.step) < 10**9
 
 
 # The reader itself: the examples of the specification

@@ -1,10 +1,10 @@
-"""Writes the job of a valid request, with the secret of its webhook if the owner has none."""
+"""Submits jobs: writes the job of a valid request, with the secret of its webhook if it is the owner's first."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from core import events, ids
@@ -16,14 +16,10 @@ from core.errors import (
     InvalidRequest,
     PayloadTooLarge,
     QuotaExceeded,
-    Refused,
 )
 from core.jobs import Idempotency, Inputs, Job, Kind, Submission, fingerprint, links
 from core.jobs.inputs import copy_texts
 from core.jobs.models import JobRequest
-from core.webhooks.transport.guard import check_url
-from kinds.registry import KINDS
-from kinds.replay.kind import REPLAY, ReplayMode
 
 MAX_KEY_CHARACTERS = 255
 MASK = "whsec_…"
@@ -41,10 +37,26 @@ class Accepted:
     webhook_secret: str | None
 
 
-def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str | None, body: Any) -> Accepted:
+Secret = tuple[str | None, Sequence[dict[str, Any]]]
+"""A new webhook secret and the writes that store it; nothing if the owner has one."""
+FirstSecret = Callable[[Job], Secret]
+
+
+def no_secret(job: Job) -> Secret:
+    """For jobs that call no webhook of their own."""
+    return None, ()
+
+
+def submit(
+    kind: Kind,
+    request: JobRequest,
+    *,
+    owner: str,
+    idempotency_key: str | None,
+    body: Any,
+    first_secret: FirstSecret = no_secret,
+) -> Accepted:
     """Write the job. `body` is the JSON of the request, whose fingerprint is stored with the idempotency key."""
-    if request.webhook_url:
-        check_webhook(request.webhook_url, field="webhook_url")
     idempotency = _idempotency(idempotency_key, body)
     if earlier := _check_open_jobs(owner, idempotency):
         return earlier
@@ -65,7 +77,7 @@ def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str 
         webhook_url=request.webhook_url,
         webhook_events=tuple(request.webhook_events or ()),
     )
-    return _write(kind, job, idempotency)
+    return _write(kind, job, idempotency, first_secret)
 
 
 def _check_open_jobs(owner: str, idempotency: Idempotency | None) -> Accepted | None:
@@ -101,42 +113,31 @@ def _check_size(stored: Mapping[str, Any]) -> Mapping[str, Any]:
     return stored
 
 
-def submit_replay(
+def submit_input(
+    kind: Kind,
+    given: Mapping[str, Any],
     *,
     owner: str,
-    endpoint_id: str,
-    mode: ReplayMode,
-    since: str,
-    until: str | None,
-    statuses: Sequence[str],
-    events: Sequence[str],
     idempotency_key: str | None,
+    complete: Callable[[Job], Job] = lambda job: job,
 ) -> Accepted:
-    """Write a job that sends webhooks of `since` ≤ time < `until` to an endpoint again. Times as in events.
+    """Write a job whose input is stored as it is given. `complete` adds what depends on the job, as defaults do.
 
-    The default of `until` is the time of the submission, so that the job does not replay its own events. The
-    fingerprint is that of the request, without this default, so that a repeated request has the same one.
+    The fingerprint is that of `given`, so a repeated request has the same one.
     """
-    asked: dict[str, Any] = {
-        "webhook_id": endpoint_id,
-        "mode": mode,
-        "since": since,
-        "until": until,
-        "statuses": list(statuses),
-        "events": list(events),
-    }
-    idempotency = _idempotency(idempotency_key, asked)
+    idempotency = _idempotency(idempotency_key, dict(given))
     if earlier := _check_open_jobs(owner, idempotency):
         return earlier
-    job = _draft(REPLAY, ids.new("job"), owner=owner, input=asked)
-    return _write(REPLAY, replace(job, input=asked | {"until": until or job.created_at}), idempotency)
+    job = _draft(kind, ids.new("job"), owner=owner, input=given)
+    return _write(kind, complete(job), idempotency, no_secret)
 
 
-def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
-    """Run a failed or canceled job again, as a new job with the same input."""
+def retry(
+    kind: Kind | None, job: Job, *, idempotency_key: str | None, first_secret: FirstSecret = no_secret
+) -> Accepted:
+    """Run a failed or canceled job again, as a new job with the same input. `kind`: None if it is gone."""
     if job.status not in ("failed", "canceled"):
         raise Conflict(f"The job is {job.status}. Only a failed or canceled job can be retried.")
-    kind = KINDS.get(job.kind)
     if kind is None:
         raise Conflict(f"Jobs of the kind {job.kind} are no longer supported.")
     idempotency = _idempotency(idempotency_key, {"retry_of": job.job_id})
@@ -153,13 +154,13 @@ def retry(job: Job, *, idempotency_key: str | None) -> Accepted:
         webhook_events=job.webhook_events,
         retry_of=job.job_id,
     )
-    return _write(kind, again, idempotency)
+    return _write(kind, again, idempotency, first_secret)
 
 
-def _write(kind: Kind, job: Job, idempotency: Idempotency | None) -> Accepted:
+def _write(kind: Kind, job: Job, idempotency: Idempotency | None, first_secret: FirstSecret) -> Accepted:
     """In one transaction: the job, its first event, its idempotency key, and the owner's first webhook secret."""
     for _ in range(MAX_TRIES):
-        secret, operations = _first_secret(job)
+        secret, operations = first_secret(job)
         try:
             submission = dependencies.jobs.submit(kind, job, idempotency=idempotency, writes=operations)
         except ConditionFailed:  # another job of this owner has created the secret
@@ -175,13 +176,6 @@ def _write(kind: Kind, job: Job, idempotency: Idempotency | None) -> Accepted:
 def _accepted(submission: Submission, secret: str | None) -> Accepted:
     shown = secret if secret and not submission.replayed else MASK
     return Accepted(submission, shown if submission.job.webhook_url else None)
-
-
-def _first_secret(job: Job) -> tuple[str | None, Sequence[dict[str, Any]]]:
-    if job.webhook_url is None or dependencies.endpoints.find(job.owner):
-        return None, ()
-    secret, operation = dependencies.endpoints_with_secrets.draft_default(job.owner)
-    return secret, (operation,)
 
 
 def _draft(kind: Kind, job_id: str, **facts: Any) -> Job:
@@ -205,11 +199,3 @@ def _idempotency(key: str | None, body: Any) -> Idempotency | None:
     if not 1 <= len(key) <= MAX_KEY_CHARACTERS:
         raise InvalidRequest(f"A key must have 1 to {MAX_KEY_CHARACTERS} characters.", field="Idempotency-Key")
     return Idempotency(key, fingerprint(body), dependencies.settings.idempotency_hours * HOUR_SECONDS)
-
-
-def check_webhook(url: str, *, field: str) -> None:
-    """Raise InvalidRequest, with the field, for a URL that webhooks may not reach."""
-    try:
-        check_url(url, dependencies.policy)
-    except Refused as error:
-        raise InvalidRequest(str(error), field=field) from None
