@@ -1,15 +1,15 @@
 """What an agent asks a model: which tool to use next, and the answer.
 
 What is the same in all calls comes first, so that a provider can cache it. What documents, tools and earlier turns
-say is data: it stands between two marks with a code that is random for each call, so no text can end it and give
+say is data: it stands between two marks with a code that no text can know, so none can end it and give
 instructions. Documents are named D1, D2, … in calls of tools, because a document's name is data as well.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -54,15 +54,20 @@ def decision(
     passages: Sequence[Passage],
     calls: Sequence[PastCall],
     documents: Sequence[str],
+    code: str,
 ) -> tuple[Message, ...]:
-    """Asks for the next call. `documents`: the ids of those found so far, in an order that only grows."""
+    """Asks for the next call. `documents`: the ids of those found so far, in an order that only grows.
+
+    `code`: of the marks, see `code_of`.
+    """
     data = [*_turns(turns), *_names(documents), *_passages(passages, documents), *_calls(calls, documents)]
-    return _messages(_DECISION, data, f"Question: {question}\n{_CHOICE}")
+    return _messages(_DECISION, data, f"Question: {question}\n{_CHOICE}", code=code)
 
 
-def answer(question: str, *, turns: Sequence[Turn], passages: Sequence[Passage]) -> tuple[Message, ...]:
+def answer(question: str, *, turns: Sequence[Turn], passages: Sequence[Passage], code: str) -> tuple[Message, ...]:
     """Asks for the answer from these passages."""
-    system, asked = _messages(_ANSWER, [*_turns(turns), *_passages(passages, ())], f"Question: {question}")
+    data = [*_turns(turns), *_passages(passages, ())]
+    system, asked = _messages(_ANSWER, data, f"Question: {question}", code=code)
     return system, *_EXAMPLE, asked
 
 
@@ -118,8 +123,16 @@ def _object(**properties: Any) -> dict[str, Any]:
     }
 
 
-def _messages(system: str, data: Sequence[str], question: str) -> tuple[Message, ...]:
-    asked = _asked(data, question, code=secrets.token_hex(6))
+def code_of(secret: str, call: str) -> str:
+    """The code of the marks in a call of this name: another one for each call, the same if it is repeated.
+
+    `secret`: of the job, which nobody who writes a document can know.
+    """
+    return hashlib.sha256(f"{secret}/{call}".encode()).hexdigest()[:12]
+
+
+def _messages(system: str, data: Sequence[str], question: str, *, code: str) -> tuple[Message, ...]:
+    asked = _asked(data, question, code=code)
     return Message(role="system", content=system), Message(role="user", content=asked)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,8 +36,18 @@ calls_of_anything = st.lists(
 
 
 def decide(**values: Any) -> tuple[Message, ...]:
-    given_values = {"turns": (), "passages": (), "calls": (), "documents": ()} | values
+    given_values = {
+        "turns": (),
+        "passages": (),
+        "calls": (),
+        "documents": (),
+        "code": secrets.token_hex(6),
+    } | values
     return prompts.decision(QUESTION, **given_values)
+
+
+def say(question: str = QUESTION, **values: Any) -> tuple[Message, ...]:
+    return prompts.answer(question, **{"turns": (), "passages": (), "code": secrets.token_hex(6)} | values)
 
 
 def split(messages: Sequence[Message]) -> tuple[str, str]:
@@ -54,10 +65,10 @@ def test_data_between_marks(passages: list[Passage], turns: list[Turn], calls: l
     """What documents, tools and earlier turns say stands between the marks, and nothing of it elsewhere."""
     documents = list(dict.fromkeys(each.document_id for each in passages))
     decision = decide(passages=passages, turns=turns, calls=calls, documents=documents)
-    answer = prompts.answer(QUESTION, turns=turns, passages=passages)
+    answer = say(turns=turns, passages=passages)
     empty = (
         split(decide())[1],
-        split(prompts.answer(QUESTION, turns=(), passages=()))[1],
+        split(say())[1],
     )
     assert (split(decision)[1], split(answer)[1]) == empty
     for data in (split(decision)[0], split(answer)[0]):
@@ -69,22 +80,23 @@ def test_data_between_marks(passages: list[Passage], turns: list[Turn], calls: l
 
 def test_another_code_for_each_call() -> None:
     """A text that was given one code, and repeats it, cannot end the data of the next call."""
-    first = prompts.answer(QUESTION, turns=(), passages=[passage()])
-    stolen = first[-1].content
-    data, _ = split(prompts.answer(QUESTION, turns=(), passages=[passage(stolen)]))
+    codes = [prompts.code_of("secret", name) for name in ("decision-0", "answer")]
+    stolen = say(passages=[passage()], code=codes[0])[-1].content
+    data, _ = split(say(passages=[passage(stolen)], code=codes[1]))
     assert stolen in data
+    assert codes[1] == prompts.code_of("secret", "answer") != prompts.code_of("other", "answer")
 
 
 def test_constant_first() -> None:
     """Two calls differ only after the system message, so that a provider can cache it."""
     assert decide()[:-1] == decide(passages=[passage()], documents=["handbook"])[:-1]
-    one, two = (prompts.answer(text, turns=(), passages=[passage(text)]) for text in ("a", "b"))
+    one, two = (say(text, passages=[passage(text)]) for text in ("a", "b"))
     assert one[:-1] == two[:-1]
 
 
 def test_a_refusal_is_asked_for_in_words_that_are_recognised() -> None:
     """The prompt of the answer says how to say that there is none, and code recognises that."""
-    assert citations.NO_ANSWER in prompts.answer(QUESTION, turns=(), passages=[])[0].content
+    assert citations.NO_ANSWER in say()[0].content
     assert citations.is_refusal(citations.NO_ANSWER)
 
 
