@@ -2,6 +2,8 @@
 PYTHON ?= python3
 RECADO = .venv/bin/python -m local
 ARGS ?=
+# Tests and functions are compiled once, not with every start of a process.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run up down listen test explore test-browser check lock package deploy cdk
