@@ -51,8 +51,8 @@ class StorageStack(Stack):
     def _export(self) -> None:
         """Export all that the service may use, whether or not this version of it does.
 
-        This stack is deployed first, and CloudFormation does not remove an export that the deployed service imports.
-        So without this, a version of the service that stops using one could not be deployed.
+        This stack is deployed first, and CloudFormation removes no export that the deployed service imports. So
+        without this, a version of the service that stops using one could not be deployed.
         """
         tables = (self.jobs, self.deliveries, self.keys)
         names = [self.jobs.table_stream_arn, self.data.bucket_name, self.data.bucket_arn, self.secrets_key.key_arn]

@@ -93,7 +93,7 @@ def upgrade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgrade]:
 
 @contextmanager
 def no_model_calls(system: System) -> Iterator[None]:
-    """The embedding queue's worker gets no message: what calls a model waits, and no function is cut off by an update."""
+    """The worker gets no message: what calls a model waits, and an update cuts off no function."""
     functions = system.client("lambda")
     mappings = functions.list_event_source_mappings()["EventSourceMappings"]
     (mapping,) = [one["UUID"] for one in mappings if "EmbeddingQueue" in one["EventSourceArn"]]
@@ -120,7 +120,7 @@ def waiting(system: System) -> int:
 
 
 def finished(system: System, api: Api, kind: str, job_id: str) -> dict[str, Any]:
-    """The job, once it is final. The end of a training is told as by Amazon Bedrock: the worker looks once a minute."""
+    """The job, once it is final. The end of a training is told: the worker looks once a minute."""
     functions = system.client("lambda")
     (told,) = [
         f["FunctionName"] for f in functions.list_functions()["Functions"] if "TrainingEnded" in f["FunctionName"]

@@ -1,7 +1,7 @@
 """Results of tasks, for the state machine that waits for their tokens.
 
-Tokens that are used, timed out or unknown are ignored: the state machine no longer waits for the task. A token that
-the function may not answer is an error: whoever gets it ends the job, since nobody else will.
+Tokens that are used, timed out or unknown are ignored: the state machine no longer waits for the task. One that
+may not be answered is an error: whoever gets it ends the job, since nobody else will.
 https://docs.aws.amazon.com/step-functions/latest/apireference/API_SendTaskSuccess.html
 """
 
@@ -24,7 +24,7 @@ EXECUTION_LOST = ("execution_lost", "The execution of this job was lost. Retry t
 
 
 class TokenRefused(RecadoError):
-    """The role may not answer this token: its state machine was replaced, or is not among those that the role names."""
+    """The role may not answer this token: its state machine was replaced, or the role lacks it."""
 
 
 def send_success(states: Any, token: str) -> None:

@@ -128,7 +128,7 @@ def _retry_later(record: Record) -> None:
 
 
 def fail_task(job: Job, token: str, error: Exception) -> None:
-    """Errors of other libraries may contain internal details. If the token is refused, the job is failed itself."""
+    """Errors of other libraries may contain internal details. If the token is refused, the job is failed."""
     message = str(error) if isinstance(error, RecadoError) else "The model could not be reached."
     try:
         task_tokens.send_failure(dependencies.states, token, error=type(error).__name__, message=message)

@@ -186,7 +186,7 @@ def test_invalid_token(subject: Job, calls: Calls, code: str) -> None:
 
 
 def test_refused_token(subject: Job, model: Model, calls: Calls, store: JobStore) -> None:
-    """Without permission to answer, the batch is tried again, as after any error, and then the job fails by itself."""
+    """Without permission to answer, the batch is tried again, as after any error, and then the job fails."""
     for receives in range(1, LAST_RECEIVE):
         calls.fail("*", "SendTaskSuccess", "AccessDeniedException")
         assert work(subject, receives=receives) == ["m"]
