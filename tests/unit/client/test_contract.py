@@ -19,7 +19,7 @@ from recado.models import JobEvent, Record
 from rest.api import openapi
 from rest.api import upload_models as uploads
 from rest.api.live import LiveTicket
-from tests.unit.client.cli.test_language_models import SUBMISSIONS
+from tests.unit.client.cli import test_language_models, test_questions
 from tests.unit.client.test_api import CALLS
 
 PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
@@ -94,7 +94,8 @@ def test_bodies_are_accepted() -> None:
 def test_submissions_are_accepted() -> None:
     """The service accepts the submissions of the client and the command, with the inputs of its kinds."""
     submitted: list[Any] = [body for _, _, line, body in CALLS if line == "POST /v1/jobs"]
-    submitted += [body for _, body in SUBMISSIONS]
+    for commands in (test_language_models, test_questions):
+        submitted += [body for _, body in commands.SUBMISSIONS]
     assert _api.DEFAULT_KIND in {body["kind"] for body in submitted}
     for body in submitted:
         jobs.JobRequest.model_validate(body)
