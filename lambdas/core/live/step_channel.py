@@ -37,11 +37,14 @@ MAX_PIECES = 190
 
 @dataclass(slots=True)
 class _Receiver:
-    """A subscriber, how many of the messages it has received, and the step that is stored as its last one."""
+    """A subscriber, how many of the messages it has received, and the step that is stored as its last one.
+
+    `stored`: None until its first messages were sent.
+    """
 
     subscription: Subscription
     position: int
-    stored: int
+    stored: int | None
 
 
 class StepChannel:
@@ -84,7 +87,7 @@ class StepChannel:
             self._append(payload)
             self._refresh(REFRESH_SECONDS)
             self._send()
-            self._save_positions()
+            self._save_positions(self._receivers.values())
 
     def write_text(self, text: str) -> None:
         """Append text. It is sent at once, or with what is written within FLUSH_SECONDS."""
@@ -120,7 +123,7 @@ class StepChannel:
             self._refresh(0)
             self._send()
             self._send()  # once more to those that could not be reached
-            self._save_positions()
+            self._save_positions(self._receivers.values())
 
     def _append(self, payload: Mapping[str, Any]) -> None:
         self._messages.append(payload)
@@ -157,7 +160,7 @@ class StepChannel:
 
     def _receiver(self, subscription: Subscription) -> _Receiver:
         known = last_received(subscription, self.earlier)
-        return _Receiver(subscription, self._ends[known], known)
+        return _Receiver(subscription, self._ends[known], known if subscription.active else None)
 
     def _send(self) -> None:
         end = len(self._messages)
@@ -176,12 +179,13 @@ class StepChannel:
                 one.position = end
             elif outcome is SendOutcome.GONE and self._now() - one.subscription.connected_at >= HANDSHAKE_SECONDS:
                 self._remove(one.subscription)
+        self._save_positions(one for one in waiting if one.stored is None)
 
-    def _save_positions(self) -> None:
+    def _save_positions(self, receivers: Iterable[_Receiver]) -> None:
         """So that the next producer, and `push` at the job's end, go on where this one was."""
         number, end = len(self._ends) - 1, self._ends[-1]
-        for one in self._receivers.values():
-            if one.position >= end and one.stored < number:
+        for one in receivers:
+            if one.position >= end and one.stored != number:
                 with log_and_continue():
                     self._subscriptions.save_steps(one.subscription, number)
                     one.stored = number

@@ -17,6 +17,8 @@ from kinds.agent.passages import Turn, fit, recent
 from kinds.agent.progress import ANSWERING, RESTARTED, Progress
 from kinds.agent.tools import Tools, UnusableCall, read_call
 
+ANSWER_NAME = "answer"
+"""Under which the answer is recorded."""
 TURN_TOKENS = 600
 """Of the turns before, at most; and never more than a third of the context."""
 
@@ -46,9 +48,13 @@ class Output(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`turns`: those before it in its session, oldest first. Limits are in tokens of `estimate_text`."""
+    """`turns`: those before it in its session, oldest first. Limits are in tokens of `estimate_text`.
+
+    `secret`: of the job, for `prompts.code_of`.
+    """
 
     text: str
+    secret: str
     turns: Sequence[Turn]
     max_steps: int
     context_tokens: int
@@ -124,7 +130,7 @@ class Agent:
     def _decide(self) -> ModelAnswer | None:
         """None if what the model wrote is not a call: another try at the same would not be better."""
         try:
-            return self._calls.make(f"decision-{len(self._progress.calls)}", self._decision())
+            return self._calls.make(self._decision_name(), self._decision())
         except MalformedAnswer:
             return None
 
@@ -149,6 +155,12 @@ class Agent:
     def _finish(self, name: str, given: Mapping[str, Any], result: Mapping[str, Any] | None = None) -> None:
         self._write({"type": "tool_result", "tool": name, **(result or self._tools.run(name, given))})
 
+    def _decision_name(self) -> str:
+        return f"decision-{len(self._progress.calls)}"
+
+    def _code(self, name: str) -> str:
+        return prompts.code_of(self._question.secret, name)
+
     def _decision(self) -> ModelRequest:
         progress, documents = self._progress, self._progress.documents
         messages = prompts.decision(
@@ -157,6 +169,7 @@ class Agent:
             passages=fit(progress.passages, self._question.context_tokens),
             calls=progress.calls,
             documents=documents,
+            code=self._code(self._decision_name()),
         )
         return ModelRequest(
             model=self._model,
@@ -176,7 +189,7 @@ class Agent:
             count = f"{len(progress.passages)} passages of {len(progress.documents)} documents."
             self._think(f"{ANSWERING}{count}")
         streamed = _Streamed(self._output, progress.text)
-        made = self._calls.make("answer", self._request(), streamed.write)
+        made = self._calls.make(ANSWER_NAME, self._request(), streamed.write)
         text = made.text.strip() or citations.NO_ANSWER
         evidence = citations.find(text, progress.passages, question=self._question.text)
         notice = citations.notice(evidence)
@@ -190,7 +203,9 @@ class Agent:
         passages = fit(self._progress.passages, self._question.context_tokens)
         return ModelRequest(
             model=self._model,
-            messages=prompts.answer(self._question.text, turns=self._turns, passages=passages),
+            messages=prompts.answer(
+                self._question.text, turns=self._turns, passages=passages, code=self._code(ANSWER_NAME)
+            ),
             max_tokens=self._question.answer_tokens,
             temperature=prompts.TEMPERATURE,
             stop=prompts.stop(self._model),

@@ -19,7 +19,7 @@ from core.llm.estimate import model_of
 from core.llm.prices import cost
 from core.llm.provider import ModelRequest, Usage
 from core.llm.tokens import estimate_input
-from kinds.agent.agent import Agent, Answered, Question
+from kinds.agent.agent import ANSWER_NAME, Agent, Answered, Question
 from kinds.agent.dependencies import agent_dependencies
 from kinds.agent.passages import Turn
 from kinds.agent.tools import Tools
@@ -36,7 +36,7 @@ SAMPLE = "(A recorded sample: no model answered.) The documents were searched."
 def admit(job: Job) -> Wait | None:
     """For the first call of the attempt. An answer that is recorded takes no part of the limits."""
     model = dependencies.settings.models.get(job.input["model"])
-    if model is None or (job.attempts and dependencies.model_caller.recorded(job, "answer")):
+    if model is None or (job.attempts and dependencies.model_caller.recorded(job, ANSWER_NAME)):
         return None
     return dependencies.model_caller.admit(job, model, tokens=job.input["call_tokens"])
 
@@ -81,6 +81,7 @@ def _question(attempt: Attempt) -> Question:
     job, config = attempt.job, agent_dependencies.settings
     return Question(
         text=attempt.blobs.get(job.input["source_key"], etag=job.input["etag"]).decode(),
+        secret=job.link_key,
         turns=_turns(attempt),
         max_steps=job.input["max_steps"],
         context_tokens=config.agent_context_tokens,

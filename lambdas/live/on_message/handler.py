@@ -39,7 +39,7 @@ def connect(event: Mapping[str, Any]) -> Answer:
     connection_id = event["requestContext"]["connectionId"]
     try:
         if "token" in query:
-            _connect_by_link(connection_id, query["token"], _sequence(query.get("after", "0")))
+            _connect_by_link(connection_id, query["token"], query.get("after"))
         else:
             _connect_by_ticket(connection_id, query.get("ticket", ""))
     except RequestError as error:
@@ -55,11 +55,12 @@ def _connect_by_ticket(connection_id: str, ticket: str) -> None:
     dependencies.subscriptions.connect(connection_id, owner=found.owner, epoch=found.epoch, may_ask=found.may_ask)
 
 
-def _connect_by_link(connection_id: str, token: str, after: int) -> None:
+def _connect_by_link(connection_id: str, token: str, after: str | None) -> None:
     """A connection by link is subscribed to the link's job, and cannot subscribe to others.
 
-    It gets the steps of a job that has steps, else its events.
+    It gets the steps of a job that has steps, unless it asks for events: `after` is the sequence of one.
     """
+    sequence = 0 if after is None else _sequence(after)
     found, epoch = links.resolve(
         token,
         dependencies.jobs.snapshot,
@@ -70,7 +71,7 @@ def _connect_by_link(connection_id: str, token: str, after: int) -> None:
     connection = subscriptions.connect(
         connection_id, owner=job.owner, job_id=job.job_id, epoch=epoch, link=links.key_fingerprint(job)
     )
-    subscriptions.subscribe(connection, job.job_id, after=after, to_steps=job.has_steps)
+    subscriptions.subscribe(connection, job.job_id, after=sequence, to_steps=job.has_steps and after is None)
 
 
 def _sequence(text: str) -> int:
