@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 from urllib.parse import quote
 
-from recado import _io
+from recado import _io, _websocket
 from recado._deadline import Deadline
 from recado._event_cursor import EventCursor, EventGap
 from recado._http import HttpApi, api_error, response_json, retry_after
@@ -281,7 +281,7 @@ class JobWatcher(Watcher[JobEvent | Delta]):
             session = JobWebSocketSession(socket, self.cursor, self._text)
             while True:
                 updates = self.cursor.updates
-                message = await session.receive(self.deadline.limit(session.patience))
+                message = await session.receive(self.deadline.limit(_websocket.PING_SECONDS))
                 if message is None:
                     continue
                 for payload in events_in_message(message):

@@ -9,15 +9,13 @@ from typing import Any
 
 from recado._event_cursor import EventCursor, EventGap
 from recado._io import WebSocket
-from recado._messages import DONE, STEP_TYPES, as_object, parse_json
+from recado._messages import as_object, parse_json
 from recado._streamed_text import StreamedText
 from recado.errors import ConnectionFailed
 from recado.models import Delta, JobEvent
 
 PING_SECONDS = 60.0
 """A ping is sent after so many seconds without a message."""
-SILENT_SECONDS = 5.0
-"""A replay is requested after so many seconds without the first message."""
 PINGS_PER_REPLAY = 5
 """A replay is requested instead of every fifth ping, because a pushed event may have been lost."""
 
@@ -27,15 +25,12 @@ class WebSocketSession:
     """One WebSocket. It sends a ping when it is idle, and fails if no message follows the ping."""
 
     socket: WebSocket
-    is_silent: bool = field(default=True, init=False)
-    """Whether nothing was received or sent yet."""
     _idle_periods: int = field(default=0, init=False)
     _ping_is_unanswered: bool = field(default=False, init=False)
 
     async def receive(self, seconds: float) -> Mapping[str, Any] | None:
         """The next message. None if none was received in that time; a ping was sent then."""
         text = await self.socket.receive(seconds)
-        self.is_silent = False
         if text is not None:
             self._ping_is_unanswered = False
             return as_object(parse_json(text))
@@ -55,25 +50,16 @@ class WebSocketSession:
 
 @dataclass
 class JobWebSocketSession(WebSocketSession):
-    """The WebSocket of one job. It requests a replay if an event or a delta of the text is missing.
-
-    By its link, a job with steps sends those in place of events. After a first replay request it sends events.
-    """
+    """The WebSocket of one job. It requests a replay if an event or a delta of the text is missing."""
 
     cursor: EventCursor
     text: StreamedText = field(default_factory=StreamedText)
     _highest_sequence: int = field(default=0, init=False)
     _updates_before_replay: int | None = field(default=-1, init=False)
     """`cursor.updates` when the running replay was requested, else None. The URL requests the first replay."""
-    _gets_steps: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.text.reset_connection()
-
-    @property
-    def patience(self) -> float:
-        """Seconds to wait for the next message. Before its first step, a job with steps sends nothing."""
-        return SILENT_SECONDS if self.is_silent else PING_SECONDS
 
     async def accept(self, payload: Any) -> JobEvent | None:
         """The event if it is the next one. If events are missing before it, a replay is requested."""
@@ -97,9 +83,6 @@ class JobWebSocketSession(WebSocketSession):
                 await self._end_replay(int(message.get("sequence", 0)))
             case "error":
                 raise ConnectionFailed(f"{message.get('code')}: {message.get('message')}")
-            case kind if (kind in STEP_TYPES or kind == DONE) and not self._gets_steps:
-                self._gets_steps = True
-                await self._request_replay()
         if self.text.needs_replay and self._updates_before_replay is None:
             await self._request_replay()
         return delta

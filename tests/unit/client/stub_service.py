@@ -83,10 +83,9 @@ class StubService:
     again. `skips`: events that are not sent at first. `batch_size`: events per WebSocket message. `truncated`:
     events that WebSocket messages truncate. `other_logs`: of other jobs. `messages`: sent after the first
     replay. `is_full`: whether requests are not held open, because too many are. `events_after_messages`: appended
-    after those. `steps`: what the job tells in place of events over WebSocket, and after its second event by
-    server-sent events. `piece`: characters of text in a message. `is_silent`: whether a job's WebSocket sends
-    nothing before it is asked to. `responses`: status, body and headers (may be left out) of other requests,
-    by `METHOD /path`.
+    after those. `steps`: what the job tells over WebSocket in place of events, and after its second event by
+    server-sent events. `piece`: characters of text in a message. `responses`: status, body and headers (may be
+    left out) of other requests, by `METHOD /path`.
     """
 
     log: list[Payload] = field(default_factory=list)
@@ -108,7 +107,6 @@ class StubService:
     events_after_messages: list[Payload] = field(default_factory=list)
     steps: list[Payload] = field(default_factory=list)
     piece: int = 1000
-    is_silent: bool = False
     responses: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
@@ -332,13 +330,15 @@ class StubService:
         client = _WebSocketClient(connection)
         with contextlib.suppress(ConnectionClosed):
             after = int(query.get("after", ["0"])[0])
-            if "token" in query and not self.is_silent:
-                push = self._push_steps(client) if self.steps else self._push(client, after)
-                client.pushing = asyncio.create_task(push)
+            pushing = None
+            if "token" in query:
+                gets_steps = self.steps and "after" not in query
+                push = self._push_steps(client) if gets_steps else self._push(client, after)
+                pushing = asyncio.create_task(push)
             try:
                 await self._receive(client)
             finally:
-                for task in (client.pushing, *client.following.values()):
+                for task in (pushing, *client.following.values()):
                     await _cancel(task)
 
     async def _push(self, client: _WebSocketClient, after: int) -> None:
@@ -390,9 +390,6 @@ class StubService:
             match message:
                 case {"action": "ping"}:
                     await client.send({"type": "pong"})
-                case {"action": "subscribe", "job_id": _, "after": after} if self.steps or self.is_silent:
-                    await _cancel(client.pushing)
-                    client.pushing = asyncio.create_task(self._push(client, after))
                 case {"action": "subscribe", "job_id": _, "after": after}:
                     await self._replay(client, after)
                 case {"action": "follow", "kind": kind} if kind in KINDS:
@@ -471,7 +468,6 @@ class _HttpResponse:
 @dataclass
 class _WebSocketClient:
     connection: ServerConnection
-    pushing: asyncio.Task[None] | None = None
     following: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def send(self, message: Payload) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recado import AsyncRecado, Recado, _io, _watcher, _websocket
+from recado import AsyncRecado, Recado, _io, _watcher
 from recado.errors import ConnectionFailed, WaitTimeout
 from recado.models import JobCanceled, JobFailed, Step
 from tests.unit.client.stub_service import JOB_ID, KEY, Payload, StubService, collect, payload
@@ -196,14 +196,3 @@ def test_a_stream_of_events_does_not_repeat_steps(client: Recado, answering: Stu
     with answering.append_later(0.3, last):
         assert len(list(client.watch(JOB_ID, transport="sse", timeout=5))) == 3
     assert [headers.get("last-event-id") for headers in answering.headers[1:]] == [None, "2.5"]
-
-
-def test_a_socket_that_sends_nothing(
-    client: Recado, answering: StubService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before its first step, a job with steps sends nothing by its link. The client then asks for the events."""
-    monkeypatch.setattr(_websocket, "SILENT_SECONDS", 0.1)
-    answered(answering, is_silent=True)
-    watched = client.watch(JOB_ID, transport="websocket", timeout=5)
-    assert [event.sequence for event in watched] == [1, 2, 3]
-    assert answering.received == [{"action": "subscribe", "job_id": JOB_ID, "after": 0}]
