@@ -2,6 +2,8 @@
 PYTHON ?= python3
 RECADO = .venv/bin/python -m local
 ARGS ?=
+# Tests and functions are compiled once, not with every start of a process.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run up down listen test explore test-browser check lock package deploy cdk
@@ -40,7 +42,6 @@ test-browser: setup  ## pages that follow real jobs, in a real browser; needs Ch
 	.venv/bin/pytest tests/browser $(ARGS)
 
 lock: setup     ## lock what deploys, with hashes, after a change in lambdas/requirements
-	@.venv/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.9
 	@.venv/bin/python -m local.lock
 
 package: setup  ## build the layers as AWS gets them, list their packages (SBOM), show the size of every function

@@ -21,8 +21,8 @@ def build(app: cdk.App, *, kinds: Collection[Kind] = tuple(KINDS.values())) -> t
     env = cdk.Environment(
         account=os.environ.get("CDK_DEFAULT_ACCOUNT"), region=os.environ.get("CDK_DEFAULT_REGION")
     )
-    storage = StorageStack(app, "RecadoStorage", config=config, env=env)
-    service = ServiceStack(app, "RecadoService", config=config, storage=storage, kinds=kinds, env=env)
+    storage = StorageStack(app, f"{config.name}Storage", config=config, env=env)
+    service = ServiceStack(app, f"{config.name}Service", config=config, storage=storage, kinds=kinds, env=env)
     cdk.Tags.of(app).add("project", "recado")
     return storage, service
 

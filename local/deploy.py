@@ -32,6 +32,7 @@ OVERRIDES: dict[str, str] = {
     "allow_private_cidrs": "127.0.0.0/8",  # webhooks may go to this machine
     "webhook_allow_http": "true",
     "removal_policy": "destroy",
+    "name": "Recado",  # whatever cdk.json calls the deployment to AWS
 }
 """The whole difference to a deployment on AWS, as context of the CDK CLI (`-c key=value`)."""
 

@@ -15,7 +15,6 @@ from local.sbom import write_sbom
 
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html: function and layers, unzipped
 LIMIT_BYTES = 250 * 1024 * 1024
-STACK = "RecadoService"
 
 
 def package(options: argparse.Namespace, console: Console) -> int:
@@ -61,8 +60,9 @@ def layer_folders(assembly: Path) -> dict[str, Path]:
 
 
 def _resources(assembly: Path) -> dict[str, Any]:
-    """The resources of the stack's template, by logical id."""
-    found: dict[str, Any] = json.loads((assembly / f"{STACK}.template.json").read_text())["Resources"]
+    """The resources of the service's template, by logical id."""
+    (template,) = assembly.glob("*Service.template.json")
+    found: dict[str, Any] = json.loads(template.read_text())["Resources"]
     return found
 
 

@@ -10,6 +10,12 @@ class StackNotFound(Exception):
     """There is no such stack where these credentials point, or no credentials."""
 
 
+def use(*, profile: str | None, region: str | None) -> None:
+    """Make this profile and region those of all clients; None: the environment's. Raises BotoCoreError."""
+    if profile or region:
+        boto3.setup_default_session(profile_name=profile, region_name=region)
+
+
 def outputs(stack: str) -> dict[str, str]:
     """The stack's outputs, by name."""
     try:

@@ -31,6 +31,7 @@ class ConfigError(ValueError):
 class Config:
     """One field per knob. cdk.json has the defaults, docs/configuration.md the explanations."""
 
+    name: str
     runtime: str
     architecture: str
     code_directory: str
@@ -205,6 +206,14 @@ def _between(key: str, low: int, high: int) -> Callable[[Config], None]:
     return check
 
 
+def _name_begins_names_of_stacks(config: Config) -> None:
+    """Of 128 characters; log groups, and what CloudFormation calls the functions, begin with it too."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,31}", config.name):
+        raise ConfigError(
+            f"name: {config.name!r} begins the names of stacks; use 1 to 32 letters, digits and -, a letter first"
+        )
+
+
 def _models_are_models(config: Config) -> None:
     try:
         read_models(json.dumps(config.models))
@@ -306,6 +315,7 @@ def _work_leaves_room_for_the_api(config: Config) -> None:
 
 
 _CHECKS: tuple[Callable[[Config], None], ...] = (
+    _name_begins_names_of_stacks,
     _one_of("runtime", *RUNTIMES),
     _one_of("architecture", "arm64", "x86_64"),
     _one_of("removal_policy", "retain", "destroy"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Annotations, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -21,12 +21,20 @@ RESULTS = "results/"
 """Results that are too large for the job's item. They are kept as long as the job."""
 
 
+_DESTROYED = (
+    "removal_policy is destroy: `cdk destroy` deletes the tables with all jobs and keys, and the KMS key after 30 "
+    "days. It does not empty the data bucket, and fails while the bucket has objects: see docs/deploy.md, Removal"
+)
+
+
 class StorageStack(Stack):
     """Tables, the data bucket, and the key that encrypts webhook secrets."""
 
     def __init__(self, scope: Construct, construct_id: str, *, config: Config, **kwargs: object) -> None:
         super().__init__(scope, construct_id, **kwargs)  # type: ignore[arg-type]
         self._removal = RemovalPolicy.RETAIN if config.removal_policy == "retain" else RemovalPolicy.DESTROY
+        if config.removal_policy == "destroy":
+            Annotations.of(self).add_info(_DESTROYED)
         self.jobs = self._indexed(self._table("Jobs", stream=True))
         self.deliveries = self._indexed(self._table("Deliveries"))
         self.keys = self._table("Keys", sort_key=False)
@@ -38,6 +46,18 @@ class StorageStack(Stack):
             enable_key_rotation=True,
             removal_policy=self._removal,
         )
+        self._export()
+
+    def _export(self) -> None:
+        """Export all that the service may use, whether or not this version of it does.
+
+        This stack is deployed first, and CloudFormation removes no export that the deployed service imports. So
+        without this, a version of the service that stops using one could not be deployed.
+        """
+        tables = (self.jobs, self.deliveries, self.keys)
+        names = [self.jobs.table_stream_arn, self.data.bucket_name, self.data.bucket_arn, self.secrets_key.key_arn]
+        for value in (*names, *(each for table in tables for each in (table.table_name, table.table_arn))):
+            self.export_value(value)
 
     def _table(self, construct_id: str, *, sort_key: bool = True, stream: bool = False) -> dynamodb.Table:
         string = dynamodb.AttributeType.STRING

@@ -11,13 +11,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_socket
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
+
     from tests.simulated_cloud.cloud import Cloud
 
 ROOT = Path(__file__).parent.parent
@@ -50,6 +52,32 @@ os.environ |= {
 settings.register_profile("same", deadline=None, database=None, derandomize=True)
 settings.register_profile("explore", deadline=None, database=None, max_examples=500)
 settings.load_profile("same")
+
+
+END_TO_END = "tests/e2e/"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """End-to-end tests first: they wait most, so they would be left at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(END_TO_END))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker more than there are cores, because the one with the end-to-end tests mostly waits."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """A file runs on one worker, and all end-to-end tests on one, for one engine and one deployment."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return END_TO_END if nodeid.startswith(END_TO_END) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

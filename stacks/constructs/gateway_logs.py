@@ -10,7 +10,7 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from stacks.config import Config
 from stacks.constructs.functions import log_retention
@@ -38,6 +38,11 @@ class GatewayLogs(Construct):
         account = apigateway.CfnAccount(self, "Account", cloud_watch_role_arn=role.role_arn)
         account.apply_removal_policy(RemovalPolicy.RETAIN)
         return account
+
+    def wait_for(self, api: IConstruct) -> None:
+        """Make the account's setting after this API: an account that never had an API refuses it."""
+        if self._setting:
+            self._setting.node.add_dependency(api)
 
     def group(self, construct_id: str) -> logs.LogGroup:
         """A log group for a stage's access log."""

@@ -39,7 +39,7 @@ class LiveApi(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._config, self._functions, self._storage = config, functions, storage
-        self.websocket_api = apigateway.WebSocketApi(self, "Api", api_name="recado-live")
+        self.websocket_api = apigateway.WebSocketApi(self, "Api", api_name=f"{config.name.lower()}-live")
         self.url = f"{self.websocket_api.api_endpoint}/{STAGE}"
         self.on_message = self._on_message()
         self.push = self._push()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from aws_cdk import Duration, Size
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_lambda as lambda_
-from constructs import Construct
+from constructs import Construct, IConstruct
 
 from stacks.config import Config
 from stacks.constructs.gateway_logs import GatewayLogs
@@ -70,16 +70,23 @@ class RestApi(Construct):
         self.rest_api = apigateway.RestApi(
             self,
             "Api",
-            rest_api_name="recado",
+            rest_api_name=config.name.lower(),
             endpoint_types=[apigateway.EndpointType.REGIONAL],
             deploy_options=self._stage(config, logs),
             cloud_watch_role=False,
             default_cors_preflight_options=_cors(config.cors_origins),
             min_compression_size=Size.kibibytes(1),
         )
+        logs.wait_for(self._resource())  # not for the whole construct, whose stage waits for the setting
         logs.allow(self.rest_api.deployment_stage)
         self._gateway_responses(config)
         self._route(api, long_poll, routes)
+
+    def _resource(self) -> IConstruct:
+        """The API alone, as CloudFormation has it."""
+        resource = self.rest_api.node.default_child
+        assert resource is not None  # noqa: S101 every RestApi has one
+        return resource
 
     def _stage(self, config: Config, logs: GatewayLogs) -> apigateway.StageOptions:
         return apigateway.StageOptions(

@@ -141,10 +141,16 @@ class KindConstruct(Construct):
         return machine
 
     def _machine_logs(self) -> sfn.LogOptions:
-        """Every transition, without the data that passes between states."""
+        """Every transition, without the data that passes between states.
+
+        Step Functions may write to all groups below /aws/vendedlogs/ by one entry of a policy; each other group is
+        an entry of its own, and the policy ends at 5,120 characters.
+        https://docs.aws.amazon.com/step-functions/latest/dg/bp-cwl.html
+        """
         group = logs.LogGroup(
             self,
             "MachineLogs",
+            log_group_name=f"/aws/vendedlogs/states/{Stack.of(self).stack_name}-{camel(self.kind.name)}",
             retention=log_retention(self.shared.config),
             removal_policy=RemovalPolicy.DESTROY,
         )

@@ -20,7 +20,6 @@ from botocore.signers import RequestSigner
 from moto.core import responses
 from moto.core.base_backend import BaseBackend
 from moto.core.serialize import ResponseSerializer
-from moto.dynamodb.models.table import Table
 from moto.sqs import models as sqs_models
 from moto.stepfunctions.parser.asl.component.eval_component import EvalComponent
 from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
@@ -28,6 +27,8 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.service impor
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 from moto.stepfunctions.parser.asl.utils import boto_client, json_path
+
+from . import direct_calls, dynamodb_speed
 
 Patch = tuple[Any, str, Any]
 
@@ -44,7 +45,6 @@ MEMOISED = (
     memoised(RuleContext, "getText"),
 )
 parse, get_value = AmazonStateLanguageParser.parse, ResponseSerializer.get_value
-query_all: Any = Table.query
 real_urls: Any = BaseBackend.urls
 real_sign: Any = RequestSigner.sign
 urls_by_backend: dict[type[BaseBackend], Any] = {}
@@ -64,11 +64,12 @@ def replacements() -> list[Patch]:
     return [
         (AmazonStateLanguageParser, "parse", staticmethod(program)),
         (ResponseSerializer, "get_value", value_of),
-        (Table, "query", query),
         (sqs_models, "unix_time_millis", milliseconds),
         (BaseBackend, "urls", property(urls)),
         (responses, "gen_amzn_requestid_long", request_id),
         (RequestSigner, "sign", sign),
+        (BaseClient, "_make_request", direct_calls.make_request),
+        *dynamodb_speed.replacements(),
         (lambda_eval_utils, "boto_client_for", client_for),
         (state_task_service_sqs, "boto_client_for", client_for),
     ]
@@ -106,21 +107,6 @@ def value_of(serializer: ResponseSerializer, value: Any, key: str, shape: Any) -
     if type(value) is dict and shape.parent.name == "AttributeValue":
         return value.get(key)
     return get_value(serializer, value, key, shape)
-
-
-def query(table: Table, *args: Any, hash_key_conditions: Any = None, **options: Any) -> Any:
-    """Query among the items of one partition only. moto sorts all items of the table."""
-    index = args[7] if len(args) > 7 else options.get("index_name")
-    if not table.range_key_attr or not hash_key_conditions:
-        return query_all(table, *args, hash_key_conditions=hash_key_conditions, **options)
-    name, wanted = hash_key_conditions[0]
-    if index:
-        rows = (item for partition in table.items.values() for item in partition.values())
-        found = [item for item in rows if (key := item.attrs.get(name)) and key.value == wanted.value]
-    else:
-        found = list(table.items.get(wanted, {}).values())
-    with mock.patch.object(table, "all_items", return_value=found):
-        return query_all(table, *args, hash_key_conditions=hash_key_conditions, **options)
 
 
 def milliseconds() -> float:

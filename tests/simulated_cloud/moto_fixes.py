@@ -102,7 +102,7 @@ def idempotent(original: Callable[[DynamoHandler], Any], clock: Clock) -> Callab
     done: dict[str, tuple[float, Any, Any]] = {}
 
     def transact(handler: DynamoHandler) -> Any:
-        token, items = handler.body.get("ClientRequestToken"), copy.deepcopy(handler.body["TransactItems"])
+        token, items = handler.body.get("ClientRequestToken"), repr(handler.body["TransactItems"])
         when, same, answer = done.get(token, (0.0, None, None))
         if clock.time - when > TOKEN_SECONDS:
             answer = original(handler)

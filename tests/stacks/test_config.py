@@ -72,6 +72,13 @@ def test_every_limit_of_an_owner_is_in_one_table() -> None:
     assert dict(rows) == {key: str(KNOBS[key]) for key in limits}
 
 
+@pytest.mark.parametrize("name", ["", "1st", "a_b", "a b", "-a", "a" * 33, "naïve"])
+def test_name_begins_names_of_stacks(name: str) -> None:
+    """CloudFormation takes letters, digits and hyphens, and a letter first."""
+    assert refused(name=name).startswith(f"name: {name!r} ")
+    assert config(name="Recado-2").name == "Recado-2"
+
+
 def test_every_knob_is_used() -> None:
     """The stacks read each field."""
     read = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,27 @@ ARM, X86 = lambda_.Architecture.ARM_64, lambda_.Architecture.X86_64
 
 @pytest.fixture
 def pip(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would run. Each installs a file that functions need and one that they do not need."""
-    commands: list[list[str]] = []
+    """The commands that would run. Each installs files that functions need, and some that they do not need.
 
-    def run(command: list[str], **_: Any) -> None:
+    What a function needs depends on the requirements and the platform.
+    """
+    commands: list[list[str]] = []
+    really = subprocess.run
+
+    def run(command: list[str], **options: Any) -> Any:
+        if command[1:3] != ["-m", "pip"]:
+            return really(command, **options)
         commands.append(command)
         target = Path(command[command.index("--target") + 1])
-        (target / "package" / "tests").mkdir(parents=True)
-        (target / "package" / "code.py").write_text("x = 1")
-        (target / "package" / "tests" / "test_code.py").write_text("x = 1")
+        needed = [Path(command[-1]).read_text(), command[command.index("--python-version") + 1]]
+        for name in ("package/code.py", "package/tests/test_code.py", "package-1.dist-info/RECORD"):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_text(f"x = {[*needed, command[command.index('--platform') + 1]]!r}\n")
+        return None
 
     monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(layers, "_candidates", lambda runtime: [])  # uv would ask the network
+    layers.interpreter.cache_clear()
     return commands
 
 
@@ -112,11 +123,39 @@ def test_change_of_one_file_rebuilds_one_layer(
     assert [len(set(found)) for found in assets.values()] == [1, 2]
 
 
+def test_bytecode_is_for_the_runtime(
+    pip: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whichever Python builds, that of the runtime compiles. If there is none, a warning says what that costs."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    pythons = {f"python{here}": ["", sys.executable], "python3.9": [sys.executable]}
+    monkeypatch.setattr(layers, "_candidates", pythons.__getitem__)
+    layers.interpreter.cache_clear()
+    found = {
+        runtime: {path.name for path in synthesise(tmp_path / runtime, ARM, runtime).rglob("*.pyc")}
+        for runtime in pythons
+    }
+    layers.interpreter.cache_clear()
+    assert found == {f"python{here}": {f"code.cpython-{here.replace('.', '')}.pyc"}, "python3.9": set()}
+    assert "python3.9 is not on this machine" in capfd.readouterr().err
+
+
+def test_asset_is_named_after_what_is_in_the_layer(
+    pip: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A builder whose pip writes something else deploys another layer; a second build deploys nothing."""
+    built = [synthesise(tmp_path / name, ARM).name for name in ("first", "second")]
+    monkeypatch.setattr(layers, "UNUSED", (*layers.UNUSED, "code.py"))
+    assert len({*built}) == 1
+    assert synthesise(tmp_path / "third", ARM).name not in built
+
+
 def test_layer_has_no_tests_of_packages(pip: list[list[str]], tmp_path: Path) -> None:
-    """Tests of packages are removed, and the rest is in python/, where Lambda looks for it."""
+    """Tests and the notes of pip are removed, and the rest is in python/, where Lambda looks for it."""
     asset = synthesise(tmp_path, ARM)
     files = {str(path.relative_to(asset)) for path in asset.rglob("*.py")}
     assert files == {"python/package/code.py"}
+    assert not list(asset.rglob("RECORD"))
 
 
 def test_another_platform_is_another_asset(pip: list[list[str]], tmp_path: Path) -> None:

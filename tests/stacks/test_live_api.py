@@ -115,6 +115,12 @@ def test_rest_stage_depends_on_account(service: Template) -> None:
     assert account in definition(service, "AWS::ApiGateway::Stage")["DependsOn"]
 
 
+def test_account_waits_for_an_api(service: Template) -> None:
+    """The account's setting is made after the REST API: an account that never had an API refuses it."""
+    (api,) = [logical_id for logical_id, _ in resources(service, "AWS::ApiGateway::RestApi")]
+    assert api in definition(service, "AWS::ApiGateway::Account")["DependsOn"]
+
+
 def test_account_may_write_logs(service: Template) -> None:
     """The account's role can be assumed by API Gateway and can write logs. Account and role outlive the stack."""
     account = definition(service, "AWS::ApiGateway::Account")

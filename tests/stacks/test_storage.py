@@ -31,6 +31,13 @@ def test_data_is_deleted_with_its_stack_if_configured(overridden: Assembly) -> N
     assert policies == {("Delete", "Delete")}
 
 
+def test_whoever_deletes_data_is_told_what_stays(overridden: Assembly, whole: Assembly) -> None:
+    """With `removal_policy: destroy`, synthesis says that the bucket is not emptied."""
+    said = "It does not empty the data bucket"
+    assert said in overridden.metadata
+    assert said not in whole.metadata
+
+
 def stateful(template: Template) -> list[dict[str, str]]:
     found = [definition for definition in template["Resources"].values() if definition["Type"] in STATEFUL]
     assert {definition["Type"] for definition in found} == STATEFUL

@@ -6,8 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from tests.stacks.templates import Assembly
 
 ROOT = Path(__file__).parents[2]
 CONTEXT = json.loads((ROOT / "cdk.json").read_text())["context"]
@@ -41,6 +44,30 @@ def test_synthesis_needs_no_credentials_and_no_account(tmp_path: Path) -> None:
     assert sorted(stacks) == ["RecadoService", "RecadoStorage"]
     assert {stack["environment"] for stack in stacks.values()} == {"aws://unknown-account/unknown-region"}
     assert manifest.get("missing", []) == []
+
+
+def test_second_environment_shares_no_name_with_the_first(tmp_path: Path, whole: Assembly) -> None:
+    """Another `name` makes other stacks with the same resources; none has a name of the first."""
+    done = synthesise(tmp_path, name="Staging")
+    assert done.returncode == 0, done.stderr
+    found = {path.name: json.loads(path.read_text()) for path in (tmp_path / "cdk.out").glob("*.template.json")}
+    assert set(found) == {"StagingStorage.template.json", "StagingService.template.json"}
+    for stack, first in whole.templates.items():
+        second = found[f"{stack.replace('Recado', 'Staging')}.template.json"]
+        shared = {name for name in physical_names(first) & physical_names(second) if "recado" in name.lower()}
+        assert shared == set()
+        kinds = [Counter(each["Type"] for each in template["Resources"].values()) for template in (first, second)]
+        assert kinds[0] - kinds[1] == Counter()
+
+
+def physical_names(value: Any) -> set[str]:
+    """What a template calls resources and exports by itself, wherever it stands."""
+    if isinstance(value, list):
+        return {name for part in value for name in physical_names(part)}
+    if not isinstance(value, dict):
+        return set()
+    own = {text for key, text in value.items() if key.endswith("Name") and isinstance(text, str)}
+    return own.union(*(physical_names(part) for part in value.values()))
 
 
 def test_wrong_knob_ends_the_synthesis(tmp_path: Path) -> None:

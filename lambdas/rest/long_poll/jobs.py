@@ -35,7 +35,10 @@ Prefer = Annotated[str | None, Header(description="`wait=N` (RFC 7240) has the s
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of the last response.")]
 After = Annotated[int, Query(ge=0, description="The sequence of the last event that you have.")]
 Accept = Annotated[str, Header(description="`text/event-stream` for server-sent events.")]
-EventName = Annotated[Literal["message"] | None, Query(description="Name all server-sent events `message`.")]
+EventName = Annotated[
+    Literal["message"] | None,
+    Query(description="Name all server-sent events `message`, and leave out the steps of agents."),
+]
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", description="Sent by EventSource; has the same effect as ?after=.")
 ]
@@ -154,21 +157,26 @@ def _events(read: Read, after: int, accept: str, last_event_id: str | None, name
     if job.is_final and job.sequence <= cursor.sequence:
         return Response(status_code=204, body="", headers={"Cache-Control": "no-store"})
     hold = dependencies.holds.of(job.owner, job.job_id, seconds=seconds)
-    entries = until_any(lambda: _entries(job, cursor), seconds, hold=hold, clock=time.monotonic, sleep=time.sleep)
+    has_steps = job.has_steps and named is None  # whoever wants one name for all expects events
+
+    def entries_since() -> list[sse.Entry]:
+        return _entries(job, cursor, has_steps=has_steps)
+
+    entries = until_any(entries_since, seconds, hold=hold, clock=time.monotonic, sleep=time.sleep)
     if entries:
         read()  # the link may have ended while it waited
     headers, retry_after = {"Cache-Control": "no-store"}, None
     if hold.refused:
         retry_after = _retry_after_refusal(snapshot, histories.of(job.owner, job.kind))
         headers["Retry-After"] = str(retry_after)
-    body = sse.encode(entries, after=cursor, has_steps=job.has_steps, named=named, retry_after=retry_after)
+    body = sse.encode(entries, after=cursor, has_steps=has_steps, named=named, retry_after=retry_after)
     return Response(status_code=200, content_type=f"{sse.CONTENT_TYPE}; charset=utf-8", body=body, headers=headers)
 
 
-def _entries(job: Job, cursor: sse.Cursor) -> list[sse.Entry]:
+def _entries(job: Job, cursor: sse.Cursor, *, has_steps: bool) -> list[sse.Entry]:
     """The log is read first: with the job's last event, all steps are written."""
     log = dependencies.jobs.log.read(job.job_id, after=cursor.sequence, limit=MAX_EVENTS)
-    steps = dependencies.jobs.steps.read(job.job_id, after=cursor.step) if job.has_steps else []
+    steps = dependencies.jobs.steps.read(job.job_id, after=cursor.step) if has_steps else []
     return sse.merge(log, steps)
 
 

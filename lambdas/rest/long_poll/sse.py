@@ -83,11 +83,11 @@ def _advanced(cursor: Cursor, entry: Entry) -> Cursor:
 def _blocks(entry: Entry, cursor: str, *, has_steps: bool, named: str | None) -> Iterator[str]:
     """Data is JSON in one line, so it needs one field. What has no id is made of the event before it."""
     if isinstance(entry, Step):
-        yield f"id: {cursor}\nevent: {named or entry.payload['type']}\ndata: {entry.body}\n\n"
+        yield f"id: {cursor}\nevent: {entry.payload['type']}\ndata: {entry.body}\n\n"
         return
     yield f"id: {cursor}\nevent: {named or entry.name}\ndata: {entry.body}\n\n"
     if entry.is_last and has_steps:
         done = json.dumps(done_payload(entry.job_id or "", entry.payload))
-        yield f"event: {named or DONE}\ndata: {done}\n\n"
+        yield f"event: {DONE}\ndata: {done}\n\n"
     if entry.is_last and not named:
         yield f"event: end\ndata: {json.dumps({'status': entry.final_status})}\n\n"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import boto3
 import pytest
 
 from core.auth import KeyStore
@@ -29,8 +30,9 @@ Ops = Callable[..., Result]
 
 
 @pytest.fixture
-def ops(capsys: pytest.CaptureFixture[str]) -> Ops:
+def ops(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ops:
     """Runs `python -m ops` with these arguments."""
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # `--profile` changes it
 
     def run(*arguments: str) -> Result:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -61,6 +62,25 @@ def test_another_stack_can_be_named(ops: Ops, keys: KeyStore, monkeypatch: pytes
     assert ops("--stack", "RecadoStaging", "keys", "ls").status == 0
     assert ops("keys", "ls").status == 0
     assert asked == ["RecadoStaging", "RecadoService"]
+
+
+def test_profile_and_region_can_be_named(
+    ops: Ops, keys: KeyStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`--profile` and `--region` are those of all clients."""
+    configuration = tmp_path / "config"
+    configuration.write_text("[profile second]\nregion = eu-south-2\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(configuration))
+    for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(variable)
+    parts, asked = stack.outputs("RecadoService"), []
+    monkeypatch.setattr(stack, "outputs", lambda name: asked.append(boto3.client("s3").meta.region_name) or parts)
+    assert ops("--profile", "second", "keys", "ls").status == 0
+    assert ops("--profile", "second", "--region", "us-west-2", "keys", "ls").status == 0
+    assert asked == ["eu-south-2", "us-west-2"]
+    assert ops("--profile", "third", "keys", "ls") == Result(
+        2, "", "ops: The config profile (third) could not be found\n"
+    )
 
 
 @pytest.mark.parametrize(

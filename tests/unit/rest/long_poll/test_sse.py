@@ -173,12 +173,11 @@ def test_late_events_do_not_hide_steps() -> None:
     assert received.last_event_id == "5.4"
 
 
-@pytest.mark.parametrize("named", [None, "message"])
-def test_done(named: str | None) -> None:
+def test_done() -> None:
     """The last event of a job with steps is followed by `done` with the job's status and error."""
     last = replace(logged(6, "document", "document.failed", **JOB_END), status="failed", lifecycle="ended")
-    received = sse.parse(encode([last], after=Cursor(5, 3), has_steps=True, named=named)).events
-    assert [each.type for each in received] == (["message"] * 2 if named else ["document.failed", "done", "end"])
+    received = sse.parse(encode([last], after=Cursor(5, 3), has_steps=True)).events
+    assert [each.type for each in received] == ["document.failed", "done", "end"]
     assert json.loads(received[1].data) == {"type": "done", "job_id": last.job_id, **JOB_END}
     assert received[1].last_event_id == "6.3"
 
