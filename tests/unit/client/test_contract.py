@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from core.jobs import Kind, job
+from core.jobs import Kind, job, steps
 from core.jobs import models as jobs
 from core.jobs.kind import ENVELOPE
 from core.webhooks import models as hooks
+from kinds.agent import models as agents
+from kinds.agent.passages import Passage
 from kinds.document import models as documents
+from kinds.document.index.vectors import Hit
 from kinds.registry import KINDS
-from recado import _api, models
+from recado import _api, _messages, models
 from recado.models import JobEvent, Record
 from rest.api import openapi
 from rest.api import upload_models as uploads
@@ -101,6 +105,19 @@ def test_submissions_are_accepted() -> None:
         jobs.JobRequest.model_validate(body)
         if body["kind"] in KINDS:
             KINDS[body["kind"]].input.model_validate(body["input"])
+
+
+def test_answers_and_steps_are_those_of_agents() -> None:
+    """The stub's answers, citations and passages, which the command shows, are those of the service."""
+    agents.AgentAnswer.model_validate(test_questions.RESULT)
+    fields = set(models._field_types(models.Passage))
+    assert fields == {field.name for field in dataclasses.fields(Hit)}
+    assert fields - {"score"} == {field.name for field in dataclasses.fields(Passage)}
+
+
+def test_step_types_match_the_service() -> None:
+    """The client knows the types of text and of the end."""
+    assert (_messages.TOKEN, _messages.DONE) == (steps.TOKEN, steps.DONE)
 
 
 def test_the_default_kind_exists() -> None:
