@@ -6,7 +6,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down listen test explore test-browser check lock package deploy cdk
+.PHONY: help setup run up down chat listen test explore test-browser check lock package deploy cdk
 
 help:           ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -22,6 +22,9 @@ up: setup       ## start it here and leave it running
 
 down: setup     ## stop what `up` started
 	@$(RECADO) down $(ARGS)
+
+chat: setup     ## ask the small model about Python's language reference; starts and indexes what is missing
+	@$(RECADO) chat $(ARGS)
 
 listen: setup   ## a webhook receiver that verifies and prints what it gets
 	@$(RECADO) listen $(ARGS)

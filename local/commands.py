@@ -60,6 +60,14 @@ _WHAT_NEXT = """
 
 def up(options: argparse.Namespace, console: Console) -> int:
     """Start, deploy, and leave it running; a second time, deploy what has changed."""
+    start(console)
+    names = {"env": os.path.relpath(ENV_FILE), "config": shlex.quote(str(CONFIG_FILE)), "port": LISTEN_PORT}
+    console.print(_PASTE.format(**names), highlight=False, soft_wrap=True)
+    return 0
+
+
+def start(console: Console) -> config.Settings:
+    """Start and deploy what `up` leaves running. Returns its URL and a key, which are also in CONFIG_FILE."""
     model_server = model.start(UP, outlive_us=True)
     running = engine.attach(UP) or engine.start(UP, environment=model_server.environment(), outlive_us=True)
     api = _deployed(running, console)
@@ -68,10 +76,16 @@ def up(options: argparse.Namespace, console: Console) -> int:
     ENV_FILE.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
     ENV_FILE.chmod(0o600)
     # Not where `recado login` writes: that may be somebody's way to their own service.
-    config.save(config.Settings(api.url, api.key), CONFIG_FILE)
-    names = {"env": os.path.relpath(ENV_FILE), "config": shlex.quote(str(CONFIG_FILE)), "port": LISTEN_PORT}
-    console.print(_PASTE.format(**names), highlight=False, soft_wrap=True)
-    return 0
+    settings = config.Settings(api.url, api.key)
+    config.save(settings, CONFIG_FILE)
+    return settings
+
+
+def running_settings() -> config.Settings | None:
+    """The URL and the key of what `up` started. None if any part of it does not run."""
+    if not (engine.attach(UP) and model.attach(UP) and CONFIG_FILE.exists()):
+        return None
+    return config.load(environment={config.FILE: str(CONFIG_FILE)})
 
 
 _PASTE = """
@@ -81,6 +95,7 @@ export RECADO_CONFIG={config}
 .venv/bin/recado submit README.md --wait
 .venv/bin/recado complete "What is a lighthouse for?"
 .venv/bin/recado summarize README.md
+.venv/bin/recado ask "What does README say about webhooks?"
 
 Or with curl, the URL and a key being in [bold]{env}[/] too:
 

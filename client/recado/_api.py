@@ -299,8 +299,8 @@ class Operations:
 
         Only chunks of these documents, whose metadata contains all of `metadata`, are searched.
         """
-        filters = without_none({"document_ids": list(document_ids) or None, "metadata": metadata or None})
-        body = {"query": query, "top_k": top_k, **without_none({"filter": filters or None})}
+        filters = document_filter(document_ids, metadata)
+        body = {"query": query, "top_k": top_k, **without_none({"filter": filters})}
         return items(await self._api.json("POST", "/search", body=body), "hits", Hit)
 
     def _deadline(self, job: Job | str, timeout: float | None) -> Deadline:
@@ -337,6 +337,11 @@ def _path(job_id: str) -> str:
 
 def _id(job: Job | str) -> str:
     return job if isinstance(job, str) else job.job_id
+
+
+def document_filter(document_ids: Sequence[str], metadata: Mapping[str, str] | None) -> dict[str, Any] | None:
+    """Of documents. None for all of them."""
+    return without_none({"document_ids": list(document_ids) or None, "metadata": metadata or None}) or None
 
 
 def _merge(*parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class EventCursor:
     """`sequence`: of the last event that was accepted. `status`: of the job after it, empty if unknown.
 
     `etag`: of the last status that was read. `updates` counts new events and statuses. `ended`: no event will
-    follow.
+    follow. `step`: the number of the last step in a stream of server-sent events, if the job has steps.
     """
 
     job_id: str
@@ -31,6 +31,21 @@ class EventCursor:
     etag: str | None = None
     updates: int = 0
     ended: bool = False
+    step: int = 0
+
+    @property
+    def last_event_id(self) -> str:
+        """What a stream of server-sent events goes on from; empty at the beginning."""
+        if self.step:
+            return f"{self.sequence}.{self.step}"
+        return str(self.sequence or "")
+
+    def note_id(self, event_id: str) -> None:
+        """Take in the id of a step, which is not an event: `sequence.step`. The stream goes on after it."""
+        _, _, step = event_id.partition(".")
+        if step.isascii() and step.isdecimal() and int(step) > self.step:
+            self.step = int(step)
+            self.updates += 1
 
     def accept(self, payload: Any) -> JobEvent | None:
         """The event if it is the next one, None for a repetition. Raises EventGap if events are missing."""

@@ -22,6 +22,18 @@ def as_object(data: Any) -> Mapping[str, Any]:
     return data
 
 
+TOKEN = "token"  # noqa: S105 not a secret
+STEP_TYPES = frozenset({"thinking", "tool_use", "tool_result", TOKEN})
+"""The types of messages that are steps of a job, which agents have."""
+DONE = "done"
+"""The type of the message that follows a job's last step."""
+
+
+def is_of_steps(message: Any) -> bool:
+    """Whether the message is a step of a job, or says that there are no more of them."""
+    return as_object(message).get("type") in STEP_TYPES | {DONE}
+
+
 def events_in(page: Any) -> list[Any]:
     """The `events` of a page of a job's log, or of a WebSocket message."""
     events = as_object(page).get("events")

@@ -1,8 +1,8 @@
 """Watch a job until it has ended, over the best transport that works.
 
-An `EventCursor` knows which events were seen, so connections may break and events may be repeated. A *session*
-is one connection or one poll. `JobWatcher.events` runs sessions until the job has ended, and falls back to the
-next transport if one does not work.
+A cursor knows what was seen, so connections may break and events may be repeated. A *session* is one connection or
+one poll. `Watcher.items` runs sessions until the job has ended, and falls back to the next transport if one does
+not work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 from urllib.parse import quote
 
 from recado import _io, _websocket
@@ -18,7 +18,7 @@ from recado._deadline import Deadline
 from recado._event_cursor import EventCursor, EventGap
 from recado._http import HttpApi, api_error, response_json, retry_after
 from recado._io import Request, Response
-from recado._messages import events_in_message, parse_json
+from recado._messages import events_in_message, is_of_steps, parse_json
 from recado._pagination import items
 from recado._retry import is_permanent, retry_delay
 from recado._streamed_text import StreamedText
@@ -27,6 +27,10 @@ from recado.errors import ApiError, BadAnswer, ConnectionFailed, RecadoError
 from recado.models import Delta, Job, JobEvent, JobStatus
 from recado.polling import backoff
 
+if TYPE_CHECKING:
+    from httpx2 import ServerSentEvent
+
+T = TypeVar("T")
 Transport = Literal["auto", "websocket", "sse", "long_poll", "poll"]
 TRANSPORTS: tuple[Transport, ...] = get_args(Transport)[1:]
 """The best first."""
@@ -48,37 +52,36 @@ class LongPollNotHeld(RecadoError):
 
 
 @dataclass
-class JobWatcher:
-    """`wants_events`: False if the caller only waits for the end. `on_delta`: called with new text of the job."""
+class Watcher(Generic[T]):
+    """What a job tells, as items of one type, over the best transport that works."""
+
+    TRANSPORTS: ClassVar[Sequence[Transport]] = TRANSPORTS
 
     api: HttpApi
     job: Job
-    cursor: EventCursor
+    cursor: Any
+    """An object with `updates`, `ended`, and what the sessions of a subclass need."""
     deadline: Deadline
-    wants_events: bool = True
     transport: Transport = "auto"
-    on_delta: Callable[[Delta], object] | None = None
-    _poll_intervals: Any = field(default_factory=backoff, init=False)
-    _text: StreamedText = field(default_factory=StreamedText, init=False)
     _live_link_is_used: bool = field(default=False, init=False)
     _is_subscribed: bool = field(default=False, init=False)
-    """Whether the session waits for new events only, so that a later error does not mean that it never worked."""
+    """Whether the session waits for new items only, so that a later error does not mean that it never worked."""
     _error: RecadoError | None = field(default=None, init=False)
     """Why the last session failed, None if it did not."""
 
-    async def events(self) -> AsyncGenerator[JobEvent, None]:
-        """Every event after the cursor's, once and in order, until the job has ended."""
+    async def items(self) -> AsyncGenerator[T, None]:
+        """Every item once and in order, until the job has ended."""
         transports = self._transports()
         for transport in transports:
             async with aclosing(self._sessions(transport, is_last=transport == transports[-1])) as found:
                 async for item in found:
-                    if isinstance(item, JobEvent):
-                        yield item
-                    elif self.on_delta:  # not within the session: an error of the caller is no failed connection
-                        self.on_delta(item)
+                    yield item
             if self.cursor.ended:
                 return
         raise self._error or ConnectionFailed("The job cannot be watched.")
+
+    def _session(self, transport: Transport) -> AsyncGenerator[T, None]:
+        raise NotImplementedError
 
     def _transports(self) -> Sequence[Transport]:
         if self.transport == "websocket":
@@ -86,9 +89,9 @@ class JobWatcher:
         if self.transport != "auto":
             return (self.transport,)
         has_websocket = _io.HAS_WEBSOCKETS and "live" in self.job.links
-        return TRANSPORTS if has_websocket else TRANSPORTS[1:]
+        return self.TRANSPORTS if has_websocket else self.TRANSPORTS[1:]
 
-    async def _sessions(self, transport: Transport, *, is_last: bool) -> AsyncGenerator[JobEvent | Delta, None]:
+    async def _sessions(self, transport: Transport, *, is_last: bool) -> AsyncGenerator[T, None]:
         """Sessions until the job has ended or the transport is given up; `_error` says why."""
         failures, max_failures, self._error = 0, MAX_FAILURES if is_last else MAX_FAILURES_OF_UNTRIED, None
         while failures < max_failures and not self._is_refused():
@@ -117,6 +120,65 @@ class JobWatcher:
         is_healthy = self._error is None or self._is_subscribed
         was_held = is_healthy and self.api.io.clock() - began >= MIN_SESSION_SECONDS
         return self.cursor.updates > updates or was_held
+
+    async def _sse_messages(self, last_event_id: str) -> AsyncGenerator[ServerSentEvent, None]:
+        """The messages of one connection. If there will be no more, the cursor has ended."""
+        async with self.api.io.sse(self._sse_request(last_event_id)) as sse:
+            if sse.response.status == 204:  # the client has everything
+                self.cursor.ended = True
+                return
+            if sse.response.status != 200:
+                raise api_error(sse.response)
+            async with aclosing(sse.events()) as messages:
+                async for message in messages:
+                    self.deadline.check()
+                    if message.event == "end":
+                        self.cursor.ended = True
+                        return
+                    if message.data:
+                        yield message
+            seconds = retry_after(sse.response)
+        if seconds:  # the service did not hold the connection beyond its limits
+            await self.deadline.sleep(seconds)
+
+    def _sse_request(self, last_event_id: str) -> Request:
+        return self.api.build_request(
+            "GET",
+            f"/jobs/{quote(self.job.job_id)}/events",
+            headers={"Accept": "text/event-stream", "Last-Event-ID": last_event_id or None},
+            timeout=self.deadline.limit(HOLD_SECONDS + HOLD_MARGIN_SECONDS),
+        )
+
+    async def _live_link(self) -> str:
+        """The job's `live` link. After its first use the job is fetched again, because links expire."""
+        if self._live_link_is_used:
+            request = self.api.build_request("GET", f"/jobs/{quote(self.job.job_id)}")
+            self.job = Job.of(response_json(await self.api.send(request)), job_id=self.job.job_id)
+        self._live_link_is_used = True
+        link = self.job.links.get("live")
+        if link is None:
+            raise ConnectionFailed("The service has no WebSockets.")
+        return link
+
+
+@dataclass
+class JobWatcher(Watcher[JobEvent | Delta]):
+    """`wants_events`: False if the caller only waits for the end. `on_delta`: called with new text of the job."""
+
+    cursor: EventCursor
+    wants_events: bool = True
+    on_delta: Callable[[Delta], object] | None = None
+    _poll_intervals: Any = field(default_factory=backoff, init=False)
+    _text: StreamedText = field(default_factory=StreamedText, init=False)
+
+    async def events(self) -> AsyncGenerator[JobEvent, None]:
+        """Every event after the cursor's, once and in order, until the job has ended."""
+        async with aclosing(self.items()) as found:
+            async for item in found:
+                if isinstance(item, JobEvent):
+                    yield item
+                elif self.on_delta:  # not within the session: an error of the caller is no failed connection
+                    self.on_delta(item)
 
     def _session(self, transport: Transport) -> AsyncGenerator[JobEvent | Delta, None]:
         sessions: Mapping[str, Callable[[], AsyncGenerator[JobEvent | Delta, None]]] = {
@@ -198,41 +260,24 @@ class JobWatcher:
     # ── server-sent events ───────────────────────────────────────────────────────────────────────────────
 
     async def _sse(self) -> AsyncGenerator[JobEvent, None]:
-        async with self.api.io.sse(self._sse_request()) as sse:
-            if sse.response.status == 204:  # the cursor is at the last event
-                self.cursor.ended = True
-                return
-            if sse.response.status != 200:
-                raise api_error(sse.response)
-            async with aclosing(sse.events()) as messages:
-                async for message in messages:
-                    self.deadline.check()
-                    if message.event == "end":
-                        self.cursor.ended = True
-                        return
-                    if not message.data:
-                        continue
-                    event = JobEvent.of(parse_json(message.data), job_id=self.job.job_id)
-                    if self.cursor.accept(event.raw) and self.wants_events:
-                        yield event
-                    if self.cursor.ended:
-                        return
-            seconds = retry_after(sse.response)
-        if seconds:  # the service did not hold the connection beyond its limits
-            await self.deadline.sleep(seconds)
-
-    def _sse_request(self) -> Request:
-        return self.api.build_request(
-            "GET",
-            f"/jobs/{quote(self.job.job_id)}/events",
-            headers={"Accept": "text/event-stream", "Last-Event-ID": str(self.cursor.sequence or "") or None},
-            timeout=self.deadline.limit(HOLD_SECONDS + HOLD_MARGIN_SECONDS),
-        )
+        async with aclosing(self._sse_messages(self.cursor.last_event_id)) as messages:
+            async for message in messages:
+                payload = parse_json(message.data)
+                if is_of_steps(payload):
+                    self.cursor.note_id(message.id)
+                    continue
+                event = JobEvent.of(payload, job_id=self.job.job_id)
+                if self.cursor.accept(event.raw) and self.wants_events:
+                    yield event
+                if self.cursor.ended:
+                    return
 
     # ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _websocket(self) -> AsyncGenerator[JobEvent | Delta, None]:
-        async with self.api.io.socket(await self._live_url()) as socket:
+        link = await self._live_link()
+        url = f"{link}{'&' if '?' in link else '?'}after={self.cursor.sequence}"
+        async with self.api.io.socket(url) as socket:
             session = JobWebSocketSession(socket, self.cursor, self._text)
             while True:
                 updates = self.cursor.updates
@@ -261,14 +306,3 @@ class JobWatcher:
                     yield fetched
         elif accepted := await session.accept(payload):
             yield accepted
-
-    async def _live_url(self) -> str:
-        """The job's `live` link. After its first use the job is fetched again, because links expire."""
-        if self._live_link_is_used:
-            request = self.api.build_request("GET", f"/jobs/{quote(self.job.job_id)}")
-            self.job = Job.of(response_json(await self.api.send(request)), job_id=self.job.job_id)
-        self._live_link_is_used = True
-        link = self.job.links.get("live")
-        if link is None:
-            raise ConnectionFailed("The service has no WebSockets.")
-        return f"{link}{'&' if '?' in link else '?'}after={self.cursor.sequence}"

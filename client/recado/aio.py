@@ -15,7 +15,7 @@ from types import TracebackType
 import httpx2
 
 from recado import config
-from recado._api import Operations
+from recado._agent_api import AgentOperations
 from recado._http import HttpApi
 from recado._io import AsyncIO
 from recado._operations import Asynchronous
@@ -27,7 +27,7 @@ class AsyncWebhooks(WebhookOperations, Asynchronous):
     """`client.webhooks`."""
 
 
-class AsyncRecado(Operations, Asynchronous):
+class AsyncRecado(AgentOperations, Asynchronous):
     """The same as `Recado`, with `await` and `async for`.
 
     Several event loops can use it, unless you passed `http`: each makes connections of its own. `close` closes

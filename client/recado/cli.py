@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from recado import config
-from recado._cli import cost, documents, exit_codes, jobs, language_models, login, webhooks
+from recado._cli import cost, documents, exit_codes, jobs, language_models, login, questions, webhooks
 from recado._cli.arguments import Command, add_subcommands
 from recado._cli.output import Output
 from recado.errors import ApiError, NotConfigured, RecadoError, Unauthorized, WaitTimeout
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = add_subcommands(top)
-    for group in (jobs, language_models, documents, webhooks, cost, login):
+    for group in (jobs, language_models, questions, documents, webhooks, cost, login):
         group.add_commands(commands)
     return top
 

@@ -16,7 +16,7 @@ from types import TracebackType
 import httpx2
 
 from recado import config
-from recado._api import Operations
+from recado._agent_api import AgentOperations
 from recado._http import HttpApi
 from recado._io import BlockingIO
 from recado._operations import Blocking
@@ -30,7 +30,7 @@ class BlockingWebhooks(WebhookOperations, Blocking):
     """`client.webhooks`."""
 
 
-class Recado(Operations, Blocking):
+class Recado(AgentOperations, Blocking):
     """A client of the service at `url` with the API key `key`.
 
     If `url` or `key` is None, they are read from RECADO_URL and RECADO_API_KEY, or from the file of `recado

@@ -296,6 +296,41 @@ class Delta(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Passage(Record):
+    """A chunk of a document that an agent has found or read. `start` and `end` are offsets in characters.
+
+    `score`: the cosine similarity to the query, None if the passage was read and not found.
+    """
+
+    document_id: str
+    version: str
+    chunk: int
+    start: int
+    end: int
+    text: str
+    heading: str = ""
+    score: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Record):
+    """What a job tells while it works. An agent has these types:
+
+    - `thinking`: `content` says what it does next.
+    - `tool_use`: it calls the `tool` with `input`.
+    - `tool_result`: the `passages` that the `tool` has found, or its `error`.
+    - `token`: `content` is the next part of the answer.
+    """
+
+    type: str
+    content: str = ""
+    tool: str = ""
+    input: Mapping[str, Any] = field(default_factory=dict)
+    passages: tuple[Passage, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiveTicket(Record):
     """Opens the WebSocket at `url` once, until `expires_at`. `url` contains the ticket."""
 

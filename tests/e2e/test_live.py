@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -29,10 +25,10 @@ from core.live.subscriptions import Subscriptions
 from local import corpus
 from recado import Recado
 from tests.e2e.conftest import System, know_jobs_as_short, wait_for
+from tests.e2e.cutting_proxy import CuttingProxy, through
 from tests.e2e.sites import site
 from tests.support.live import text_of
 
-HOST = "127.0.0.1"
 TRANSPORTS = ("websocket", "sse", "long_poll", "poll")
 MAX_CUT_BYTES = 700  # fewer bytes than any transport needs for a whole log
 SOCKETS, LOST, EVENTS, PACE_SECONDS = 200, 10, 10, 0.5
@@ -80,57 +76,6 @@ def test_all_transports_and_webhooks_have_the_same_events(client: Recado) -> Non
 
 
 # ── broken connections ───────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass
-class CuttingProxy:
-    """Forwards connections to the port `target`. The n-th breaks after `cuts[n]` bytes from the target."""
-
-    target: int
-    cuts: list[int]
-    connections: int = 0
-    _listener: socket.socket = field(default_factory=lambda: socket.create_server((HOST, 0)))
-
-    @property
-    def port(self) -> int:
-        return int(self._listener.getsockname()[1])
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[CuttingProxy]:
-        thread = threading.Thread(target=self._accept, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
-            thread.join()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                near, _ = self._listener.accept()
-                limit = self.cuts[self.connections] if self.connections < len(self.cuts) else math.inf
-                self.connections += 1
-                far = socket.create_connection((HOST, self.target))
-                threading.Thread(target=_forward, args=(near, far, math.inf), daemon=True).start()
-                threading.Thread(target=_forward, args=(far, near, limit), daemon=True).start()
-
-
-def _forward(source: socket.socket, target: socket.socket, limit: float) -> None:
-    with contextlib.suppress(OSError):
-        while limit > 0 and (data := source.recv(4096)):
-            target.sendall(data[: int(min(limit, len(data)))])
-            limit -= len(data)
-    for end in (source, target):
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-    source.close()
-
-
-def through(proxy: CuttingProxy, link: str) -> str:
-    parts = urlsplit(link)
-    return parts._replace(netloc=f"{HOST}:{proxy.port}").geturl()
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])

@@ -76,31 +76,32 @@ def complete(options: argparse.Namespace, output: Output) -> int:
     fields = _prompt_fields(options) | _completion_options(options) | _model_options(options)
     with open_client(options) as client, TextPrinter(output) as text:
         job = client.submit(kind="completion", input=fields, **_submission_options(options))
-        _note_accepted(job, output)
+        note_accepted(job, output)
         ended = wait_for_end(client, job, output, lambda: _show_text(client, job, options, output, text))
         if ended is None:
             return INTERRUPTED
-        result = _end(client, ended, output)
+        result = end_of(client, ended, output)
         text.finish(str(result.get("text", "")))
-    _note_usage(result, output)
+    note_usage(result, output)
     return OK
 
 
 def _prompt_fields(options: argparse.Namespace) -> dict[str, Any]:
     """`prompt`, or `messages` with --system. Raises ValueError if one of them is blank."""
-    prompt = _prompt(options.prompt)
+    prompt = read_prompt(options.prompt)
     if options.system is None:
         return {"prompt": prompt}
     system = _required(options.system, "--system")
     return {"messages": [{"role": "system", "content": system}, {"role": "user", "content": prompt}]}
 
 
-def _prompt(prompt: str) -> str:
+def read_prompt(prompt: str, name: str = "The prompt") -> str:
+    """The prompt, or standard input for `-`. Raises ValueError, which names it, if it is blank."""
     if prompt != STDIN:
-        return _required(prompt, "The prompt")
+        return _required(prompt, name)
     text = _decode(job_input.read_stdin())
     if text is None:
-        raise ValueError("Standard input is not UTF-8 text. Pass a prompt as UTF-8.")
+        raise ValueError("Standard input is not UTF-8 text. Convert it to UTF-8.")
     return _required(text, "Standard input")
 
 
@@ -145,14 +146,14 @@ def summarize(options: argparse.Namespace, output: Output) -> int:
             job = client.submit(
                 kind="summary", input=fields, on_progress=show, **source, **_submission_options(options)
             )
-        _note_accepted(job, output)
+        note_accepted(job, output)
         ended = wait_for_end(client, job, output, lambda: show_stages(client, job, options, output))
         if ended is None:
             return INTERRUPTED
-        result = _end(client, ended, output)
+        result = end_of(client, ended, output)
     if not output.as_json:
         output.text(str(result.get("summary", "")))
-    _note_usage(result, output)
+    note_usage(result, output)
     return OK
 
 
@@ -184,7 +185,7 @@ def _read(file: str) -> bytes | None:
     return None if path.stat().st_size > MAX_INLINE_BYTES else path.read_bytes()
 
 
-# ── both ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── all ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _required(text: str, name: str) -> str:
@@ -212,19 +213,19 @@ def _submission_options(options: argparse.Namespace) -> dict[str, Any]:
     return {"metadata": parse_metadata(options.metadata), "idempotency_key": options.idempotency_key}
 
 
-def _note_accepted(job: Job, output: Output) -> None:
+def note_accepted(job: Job, output: Output) -> None:
     if not output.as_json:
         output.note((job.job_id, "dim"))
 
 
-def _end(client: Recado, job: Job, output: Output) -> Mapping[str, Any]:
+def end_of(client: Recado, job: Job, output: Output) -> Mapping[str, Any]:
     """The result. Raises JobFailed or JobCanceled if there is none."""
     if output.as_json:
         output.json(job.raw)
     return client.result(job) or {}
 
 
-def _note_usage(result: Mapping[str, Any], output: Output) -> None:
+def note_usage(result: Mapping[str, Any], output: Output) -> None:
     """The model, and what its calls have used, on standard error."""
     usage = {**result, **(result.get("usage") or {})}
     output.note((f"{result.get('model', 'unknown model')}, {format_usage(usage)}", "dim"))

@@ -157,15 +157,24 @@ class TextPrinter:
         elif self._output.is_for_people:
             self._show(delta.text if delta.is_snapshot else self._text + delta.text)
 
+    def append(self, text: str) -> None:
+        """For people only: the next part of the text."""
+        if self._output.is_for_people:
+            self._show(self._text + text)
+
     def restart(self) -> None:
         """The job writes the text anew. What is printed next begins on a line of its own."""
         self.end_line()
         self._text = ""
 
     def finish(self, text: str) -> None:
-        """Print what is not printed yet of the whole text; without a terminal all of it, with --json nothing."""
+        """Print what is not printed yet of the whole text; without a terminal all of it, with --json nothing.
+
+        What was printed may have had other text before it.
+        """
         if self._output.is_for_people:
-            self._show(text)
+            if not self._text.endswith(text):
+                self._show(text)
             self.end_line()
         elif not self._output.as_json:
             self._output.text(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
@@ -82,7 +83,9 @@ class StubService:
     again. `skips`: events that are not sent at first. `batch_size`: events per WebSocket message. `truncated`:
     events that WebSocket messages truncate. `other_logs`: of other jobs. `messages`: sent after the first
     replay. `is_full`: whether requests are not held open, because too many are. `events_after_messages`: appended
-    after those. `responses`: status, body and headers (may be left out) of other requests, by `METHOD /path`.
+    after those. `steps`: what the job tells over WebSocket in place of events, and after its second event by
+    server-sent events. `piece`: characters of text in a message. `responses`: status, body and headers (may be
+    left out) of other requests, by `METHOD /path`.
     """
 
     log: list[Payload] = field(default_factory=list)
@@ -102,6 +105,8 @@ class StubService:
     skips: set[int] = field(default_factory=set)
     messages: list[Payload] = field(default_factory=list)
     events_after_messages: list[Payload] = field(default_factory=list)
+    steps: list[Payload] = field(default_factory=list)
+    piece: int = 1000
     responses: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
@@ -123,6 +128,16 @@ class StubService:
         """Append to the logs. Thread-safe."""
         assert self._loop
         asyncio.run_coroutine_threadsafe(self._append(events), self._loop).result(5)
+
+    def append_step(self, step: Payload) -> None:
+        """Thread-safe."""
+        assert self._loop
+        asyncio.run_coroutine_threadsafe(self._append_step(step), self._loop).result(5)
+
+    async def _append_step(self, step: Payload) -> None:
+        async with self._changed:
+            self.steps.append(step)
+            self._changed.notify_all()
 
     @contextlib.contextmanager
     def append_later(self, seconds: float, *events: Payload) -> Iterator[None]:
@@ -168,10 +183,13 @@ class StubService:
             **(failed if self.status == "failed" else {}),
         }
 
-    async def wait_for_more(self, known: int, seconds: float) -> None:
+    async def wait_for_more(self, known: int, seconds: float, known_steps: int = sys.maxsize) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(lambda: len(self.log) > known)
+                await self._changed.wait_for(lambda: len(self.log) > known or len(self.steps) > known_steps)
+
+    def done(self) -> Payload:
+        return {"type": "done", "job_id": JOB_ID, "status": self.status}
 
     # ── HTTP ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,6 +237,8 @@ class StubService:
             case "/status":
                 return await self._send_status(response, query, headers)
             case "/events" if headers.get("accept") == "text/event-stream" and "sse" in self.transports:
+                if self.steps:
+                    return await self._send_steps(response, headers.get("last-event-id") or "0")
                 return await self._send_stream(response, int(headers.get("last-event-id") or 0))
             case "/events":
                 return await response.json(200, {"events": self.as_sent(self.log[after:])})
@@ -248,6 +268,24 @@ class StubService:
             name = event["event"] if self.names_events else "message"
             await response.write(f"id: {event['sequence']}\nevent: {name}\ndata: {json.dumps(event)}\n\n".encode())
         if self.names_events and not self.is_open:
+            await response.write(f'event: end\ndata: {{"status": "{self.status}"}}\n\n'.encode())
+        return None
+
+    async def _send_steps(self, response: _HttpResponse, last_event_id: str) -> None:
+        """Events and steps. The ids are `sequence.step`."""
+        sequence, step = (int(number or 0) for number in last_event_id.partition(".")[::2])
+        if not self.is_open and sequence >= len(self.log):
+            return await response.send(204, {}, b"")
+        await response.begin(200, {"Content-Type": "text/event-stream"})
+        await response.write(b"retry: 1000\n\n")
+        await self.wait_for_more(sequence, self.hold_seconds, step)
+        for entry in [*self.log[sequence:2], *self.steps[step:], *self.log[max(sequence, 2) :]]:
+            sequence, step = (sequence, step + 1) if "type" in entry else (entry["sequence"], step)
+            name = entry.get("event") or entry["type"]
+            block = f"id: {sequence}.{step}\nevent: {name}\ndata: {json.dumps(entry)}\n\n"
+            await response.write(block.encode())
+        if not self.is_open:
+            await response.write(f"event: done\ndata: {json.dumps(self.done())}\n\n".encode())
             await response.write(f'event: end\ndata: {{"status": "{self.status}"}}\n\n'.encode())
         return None
 
@@ -292,7 +330,11 @@ class StubService:
         client = _WebSocketClient(connection)
         with contextlib.suppress(ConnectionClosed):
             after = int(query.get("after", ["0"])[0])
-            pushing = asyncio.create_task(self._push(client, after)) if "token" in query else None
+            pushing = None
+            if "token" in query:
+                gets_steps = self.steps and "after" not in query
+                push = self._push_steps(client) if gets_steps else self._push(client, after)
+                pushing = asyncio.create_task(push)
             try:
                 await self._receive(client)
             finally:
@@ -313,6 +355,17 @@ class StubService:
             for message in batches(events, self.batch_size, self.truncated):
                 await client.send(message)
             await client.send({"type": "ping"})
+
+    async def _push_steps(self, client: _WebSocketClient) -> None:
+        """From the first one on, and `done` after the end."""
+        known = 0
+        while self.is_open or known < len(self.steps):
+            for step in self.steps[known:]:
+                for message in _pieces(step, self.piece):
+                    await client.send(message | {"job_id": JOB_ID})
+            known = len(self.steps)
+            await self.wait_for_more(len(self.log) if self.is_open else 0, 60, known)
+        await client.send(self.done())
 
     async def _push_all_jobs(self, client: _WebSocketClient, known: int) -> None:
         while True:
@@ -346,6 +399,14 @@ class StubService:
                 case _:
                     problem = f"choose from {', '.join(KINDS)}"
                     await client.send({"type": "error", "code": "invalid_request", "message": problem})
+
+
+def _pieces(step: Payload, size: int) -> Iterator[Payload]:
+    if step["type"] != "token":
+        yield step
+        return
+    for start in range(0, len(step["content"]), size):
+        yield step | {"content": step["content"][start : start + size]}
 
 
 async def _cancel(task: asyncio.Task[None] | None) -> None:

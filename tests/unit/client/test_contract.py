@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from core.jobs import Kind, job
+from core.jobs import Kind, job, steps
 from core.jobs import models as jobs
 from core.jobs.kind import ENVELOPE
 from core.webhooks import models as hooks
+from kinds.agent import models as agents
+from kinds.agent.passages import Passage
 from kinds.document import models as documents
+from kinds.document.index.vectors import Hit
 from kinds.registry import KINDS
-from recado import _api, models
+from recado import _api, _messages, models
 from recado.models import JobEvent, Record
 from rest.api import openapi
 from rest.api import upload_models as uploads
 from rest.api.live import LiveTicket
-from tests.unit.client.cli.test_language_models import SUBMISSIONS
+from tests.unit.client.cli import test_language_models, test_questions
 from tests.unit.client.test_api import CALLS
 
 PAIRS: list[tuple[type[Record], type[BaseModel]]] = [
@@ -94,12 +98,26 @@ def test_bodies_are_accepted() -> None:
 def test_submissions_are_accepted() -> None:
     """The service accepts the submissions of the client and the command, with the inputs of its kinds."""
     submitted: list[Any] = [body for _, _, line, body in CALLS if line == "POST /v1/jobs"]
-    submitted += [body for _, body in SUBMISSIONS]
+    for commands in (test_language_models, test_questions):
+        submitted += [body for _, body in commands.SUBMISSIONS]
     assert _api.DEFAULT_KIND in {body["kind"] for body in submitted}
     for body in submitted:
         jobs.JobRequest.model_validate(body)
         if body["kind"] in KINDS:
             KINDS[body["kind"]].input.model_validate(body["input"])
+
+
+def test_answers_and_steps_are_those_of_agents() -> None:
+    """The stub's answers, citations and passages, which the command shows, are those of the service."""
+    agents.AgentAnswer.model_validate(test_questions.RESULT)
+    fields = set(models._field_types(models.Passage))
+    assert fields == {field.name for field in dataclasses.fields(Hit)}
+    assert fields - {"score"} == {field.name for field in dataclasses.fields(Passage)}
+
+
+def test_step_types_match_the_service() -> None:
+    """The client knows the types of text and of the end."""
+    assert (_messages.TOKEN, _messages.DONE) == (steps.TOKEN, steps.DONE)
 
 
 def test_the_default_kind_exists() -> None:

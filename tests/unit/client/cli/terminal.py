@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from recado import cli
@@ -16,8 +18,28 @@ from recado import cli
 CLIENT = Path(cli.__file__).parents[1]
 
 
-def run_on_terminal(arguments: list[str], *, until: str) -> tuple[int, str]:
-    """Send SIGINT after `until` was printed. Returns the exit code and all output."""
+def run_on_terminal(
+    arguments: list[str], *, until: str | None = None, typed: Sequence[tuple[str, str | None]] = ()
+) -> tuple[int, str]:
+    """Send SIGINT after `until` was printed. Returns the exit code and all output.
+
+    `typed`: texts that are waited for before that, and what is typed then; None is SIGINT.
+    """
+    with _on_terminal(arguments) as (process, ours):
+        screen = ""
+        for awaited, keys in (*typed, *([(until, None)] if until else [])):
+            screen += _read_until(ours, awaited)
+            if keys is None:
+                process.send_signal(signal.SIGINT)
+            else:
+                os.write(ours, keys.encode())
+        screen += _read_until(ours, None)
+    return process.wait(30), screen
+
+
+@contextmanager
+def _on_terminal(arguments: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The process, and the other end of its terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "recado", *arguments],
@@ -30,11 +52,8 @@ def run_on_terminal(arguments: list[str], *, until: str) -> tuple[int, str]:
         env={**os.environ, "PYTHONPATH": str(CLIENT), "TERM": "xterm"},
     )
     os.close(theirs)
-    screen = _read_until(ours, until)
-    process.send_signal(signal.SIGINT)
-    screen += _read_until(ours, None)
+    yield process, ours
     os.close(ours)
-    return process.wait(30), screen
 
 
 def _read_until(descriptor: int, text: str | None) -> str:
