@@ -233,7 +233,7 @@ def test_passage_for_people(run: Run, answering: StubService, for_people: None) 
 
 def test_there_is_no_such_citation(run: Run, answering: StubService) -> None:
     """The error says which there are."""
-    message = "recado: There is no citation 2. The citations are numbered from 1 to 1.\n"
+    message = "recado: The answer has no citation 2. Its citations are numbered from 1 to 1.\n"
     assert run("passage", JOB_ID, "2") == (2, "", message)
 
 
