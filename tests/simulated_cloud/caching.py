@@ -17,7 +17,7 @@ from unittest import mock
 from antlr4 import ParserRuleContext, RuleContext  # type: ignore[import-untyped]
 from botocore.client import BaseClient
 from botocore.signers import RequestSigner
-from moto.core import responses
+from moto.core import models, responses
 from moto.core.base_backend import BaseBackend
 from moto.core.serialize import ResponseSerializer
 from moto.sqs import models as sqs_models
@@ -40,6 +40,7 @@ def memoised(owner: Any, name: str) -> Patch:
 
 MEMOISED = (
     memoised(json_path, "parse"),
+    memoised(models, "CallbackResponse"),
     memoised(responses, "camelcase_to_underscores"),
     memoised(responses, "method_names_from_class"),
     memoised(RuleContext, "getText"),

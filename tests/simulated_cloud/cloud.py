@@ -106,10 +106,10 @@ class Cloud:
         aws = mock_aws(config=MOTO_CONFIG)
         with ExitStack() as stack:
             stack.enter_context(self.clock.running())
+            stack.enter_context(moto_fixes.installed(self.clock))
             aws.start(reset=False)
             stack.callback(reset_responses_mock, responses_mock)
             stack.callback(aws.stop, remove_data=False)
-            stack.enter_context(moto_fixes.installed(self.clock))
             stack.enter_context(self.functions.installed())
             stack.enter_context(self.executions.installed())
             stack.enter_context(self.calls.intercepted())

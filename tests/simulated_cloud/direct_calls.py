@@ -1,4 +1,4 @@
-"""Items and messages reach moto without an HTTP request.
+"""Items and messages reach moto without an HTTP request, and so do new tables and queues.
 
 Most calls of a test read and write them, and most of their time is taken by making, routing and parsing requests
 and responses. Here moto gets the parameters that boto3 has checked and serialised. The answer has been through
@@ -28,6 +28,7 @@ HANDLERS: dict[str, type[BaseResponse]] = {"dynamodb": DynamoHandler, "sqs": SQS
 METHODS = {
     "BatchGetItem": "batch_get_item",
     "BatchWriteItem": "batch_write_item",
+    "CreateTable": "create_table",
     "DeleteItem": "delete_item",
     "GetItem": "get_item",
     "PutItem": "put_item",
@@ -37,6 +38,7 @@ METHODS = {
     "TransactWriteItems": "transact_write_items",
     "UpdateItem": "update_item",
     "ChangeMessageVisibility": "change_message_visibility",
+    "CreateQueue": "create_queue",
     "DeleteMessage": "delete_message",
     "DeleteMessageBatch": "delete_message_batch",
     "ReceiveMessage": "receive_message",
@@ -57,7 +59,7 @@ def make_request(client: BaseClient, operation: OperationModel, request: dict[st
     if not is_direct(operation, request):
         answer: Answer = over_http(client, operation, request, context)
         return answer
-    handler = handler_of(client, json.loads(request["body"]))
+    handler = handler_of(client, request["url"], json.loads(request["body"]))
     try:
         result = getattr(handler, METHODS[operation.name])()
     except ServiceException as error:
@@ -66,7 +68,7 @@ def make_request(client: BaseClient, operation: OperationModel, request: dict[st
         return parsed(client, operation, response_of(error.code or 400, {}, error.description or ""))
     try:
         return answer_of(operation, 200, values_of(operation, json.dumps(result.result or {})))
-    except TypeError:  # binary values
+    except TypeError:  # binary values, times
         return parsed(client, operation, serialised(operation, handler, result))
 
 
@@ -80,12 +82,12 @@ def is_direct(operation: OperationModel, request: dict[str, Any]) -> bool:
     )
 
 
-def handler_of(client: BaseClient, body: dict[str, Any]) -> BaseResponse:
+def handler_of(client: BaseClient, url: str, body: dict[str, Any]) -> BaseResponse:
     """moto's handler of one request, as far as the methods need it."""
     handler: Any = HANDLERS[client.meta.service_model.service_name]()
     handler.region, handler.current_account = client.meta.region_name, DEFAULT_ACCOUNT_ID
     handler.params = handler.body = body
-    handler.uri_match = {}
+    handler.uri, handler.uri_match = url, {}
     return handler
 
 

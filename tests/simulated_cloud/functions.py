@@ -163,6 +163,8 @@ class Functions:
         self._clock = clock
         self._source = source
         self._owners: dict[str, str] = {}
+        self._seen: tuple[int, str] = (0, "")
+        self._found: list[ModuleType] = []
         self.errors: list[tuple[str, BaseException]] = []
         self.invocations: list[Invocation] = []
         self.import_errors: list[ImportError] = []
@@ -245,8 +247,12 @@ class Functions:
             clear_caches(module)
 
     def _modules(self) -> list[ModuleType]:
-        root = str(self._source)
-        return [m for m in list(sys.modules.values()) if str(getattr(m, "__file__", None) or "").startswith(root)]
+        seen = len(sys.modules), next(reversed(sys.modules))
+        if seen != self._seen:
+            root, loaded = str(self._source), list(sys.modules.values())
+            self._found = [m for m in loaded if str(getattr(m, "__file__", None) or "").startswith(root)]
+            self._seen = seen
+        return self._found
 
     def _invoke_api(self, model: LambdaFunction, body: str, request: Any, response: Any) -> bytes:
         headers = {key.lower(): value for key, value in dict(request or {}).items()}

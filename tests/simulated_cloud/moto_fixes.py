@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 from urllib.parse import parse_qs, urlsplit
 
+from moto.core import models
 from moto.core.exceptions import JsonRESTError
 from moto.core.utils import unix_time
 from moto.dynamodb.models import DynamoDBBackend
@@ -32,6 +34,7 @@ TOKEN_SECONDS = 600
 def installed(clock: Clock) -> Iterator[None]:
     """Apply the corrections inside the block."""
     fixes: list[tuple[Any, str, Any]] = [
+        (models, "CallbackResponse", callback_response),
         (SQSBackend, "is_message_valid_based_on_retention_period", within_retention),
         (DynamoHandler, "transact_write_items", idempotent(DynamoHandler.transact_write_items, clock)),
         (DynamoDBBackend, "transact_write_items", rolling_back(DynamoDBBackend.transact_write_items)),
@@ -45,6 +48,10 @@ def installed(clock: Clock) -> Iterator[None]:
         # moto copies tables in transactions; `rolling_back` makes that unnecessary.
         patches.enter_context(mock.patch.object(Table, "__deepcopy__", lambda table, memo: table, create=True))
         yield
+
+
+# moto makes a thousand of them whenever it starts.
+callback_response = functools.cache(models.CallbackResponse)
 
 
 def error_name_of(error_name: str | None) -> ErrorName:

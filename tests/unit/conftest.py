@@ -23,7 +23,7 @@ from tests.simulated_cloud.moto_fixes import keeping_uploads_apart
 from tests.unit.gateway import Gateway
 
 JOBS, DELIVERIES, KEYS, DATA = "jobs", "deliveries", "keys", "data"
-LAMBDAS = Path(__file__).parents[2] / "lambdas"
+LAMBDAS = str(Path(__file__).parents[2] / "lambdas")
 
 
 @pytest.fixture
@@ -216,20 +216,23 @@ def environment(
 def forget() -> None:
     """Clear what functions keep while they are warm."""
     for module in list(sys.modules.values()):
-        if str(getattr(module, "__file__", "")).startswith(str(LAMBDAS)):
-            for name in (
-                "dependencies",
-                "document_dependencies",
-                "embedding_dependencies",
-                "fine_tune_dependencies",
-                "summary_dependencies",
-                "app",
-                "histories",
-                "worker",
-            ):
-                clear = getattr(getattr(module, name, None), "cache_clear", None)
-                if clear:
+        names = getattr(module, "__dict__", {})
+        if str(names.get("__file__")).startswith(LAMBDAS):
+            for name in KEPT & names.keys():
+                if clear := getattr(names[name], "cache_clear", None):
                     clear()
+
+
+KEPT = {
+    "dependencies",
+    "document_dependencies",
+    "embedding_dependencies",
+    "fine_tune_dependencies",
+    "summary_dependencies",
+    "app",
+    "histories",
+    "worker",
+}
 
 
 @pytest.fixture

@@ -25,6 +25,12 @@ ITEM = KEY | {
     "empty": {},
 }
 OTHER = KEY | {"sk": "2", "bytes": b"\x00\xff", "both": {b"1", b"2"}, "N": 7, "B": "x"}
+KEYS = [("pk", "HASH"), ("sk", "RANGE")]
+SCHEMA: dict[str, Any] = {
+    "BillingMode": "PAY_PER_REQUEST",
+    "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind in KEYS],
+    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name, _ in KEYS],
+}
 CONDITION = {"ConditionExpression": "attribute_not_exists(pk)"}
 
 
@@ -36,13 +42,7 @@ def client() -> Any:
 @pytest.fixture
 def items(client: Any) -> Iterator[Any]:
     with mock_aws(config={"core": {"mock_credentials": False}}):
-        keys = [("pk", "HASH"), ("sk", "RANGE")]
-        client.create_table(
-            TableName="items",
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
-        )
+        client.create_table(TableName="items", **SCHEMA)
         yield client
 
 
@@ -180,6 +180,18 @@ def test_messages_are_the_same(sqs: Any) -> None:
     sqs.purge_queue(**QUEUE)
     with caching.installed():
         assert without(MADE, outcomes(sqs, MESSAGES)) == without(MADE, over_http)
+
+
+def test_tables_and_queues_are_the_same(items: Any, sqs: Any) -> None:
+    """A new table, a new queue, and the refusal of a second one are those of moto's HTTP interface."""
+    tables = [("create_table", SCHEMA | {"TableName": name}) for name in ("new", "new")]
+    queues = [("create_queue", {"QueueName": "new", "Attributes": {"DelaySeconds": str(n)}}) for n in (1, 1, 2)]
+    over_http = outcomes(items, tables), outcomes(sqs, queues)
+    items.delete_table(TableName="new")
+    sqs.delete_queue(QueueUrl=over_http[1][0][2]["QueueUrl"])
+    with caching.installed():
+        found = outcomes(items, tables), outcomes(sqs, queues)
+    assert without({"TableId", "CreationDateTime"}, found) == without({"TableId", "CreationDateTime"}, over_http)
 
 
 def test_received_messages_are_handled(sqs: Any) -> None:

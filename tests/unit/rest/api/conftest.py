@@ -9,6 +9,7 @@ import pytest
 
 from core.dependencies import Dependencies, dependencies
 from rest.api.handler import handler
+from tests.support import client_cache
 from tests.unit.http_calls import Answer, call
 
 Api = Callable[..., Answer]
@@ -22,8 +23,10 @@ def deployed(
     keys_table: str,
     bucket: str,
     secrets_key: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Dependencies:
     """The dependencies of the API, with empty tables."""
+    monkeypatch.setattr("rest.api.handler.app", client_cache.app)
     return dependencies
 
 
