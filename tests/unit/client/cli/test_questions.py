@@ -166,6 +166,12 @@ def test_an_answer_that_was_started_again(run: Run, configured: StubService, for
     assert run("ask", "Where?")[1] == f"The ce\n\n(Again.)\n\n{ANSWER}\n{CITED}"
 
 
+def test_an_answer_that_is_cut_off(run: Run, configured: StubService) -> None:
+    """The tokens are those of all calls, so they do not say where."""
+    answer(configured, stop_reason="max_tokens")
+    assert "The text is cut off.\n" in run("ask", "Where?")[2]
+
+
 def test_an_answer_without_citations(run: Run, configured: StubService) -> None:
     """There is no passage to open."""
     answer(configured, citations=[])
