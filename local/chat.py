@@ -20,9 +20,9 @@ SOURCE = {"source": "python-reference"}
 SUBMITTERS = 4
 POLL_SECONDS = 1.0
 EXAMPLES = (
-    "What does the continue statement do?",
-    "How do I write an imaginary number?",
-    "What is a lambda expression?",
+    "When is the finally clause executed?",
+    "Are lists mutable?",
+    "What does the global statement mean?",
 )
 
 

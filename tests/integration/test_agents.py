@@ -147,6 +147,14 @@ def test_no_evidence(ana: Service, script: Script) -> None:
     assert text_of(steps(ana, job_id)) == result["answer"]
 
 
+def test_space_after_an_answer(ana: Service, script: Script) -> None:
+    """Space and lines after the last word are no part of the answer, so that nothing is told twice."""
+    script.answer = f" {ANSWER} The butler polishes silver.  \n "
+    result = answered(ana, job_id := ask(ana))
+    assert result["answer"].startswith(f"{ANSWER} The butler polishes silver.\n\nNo evidence")
+    assert text_of(steps(ana, job_id)) == result["answer"]
+
+
 def test_filter(ana: Service, script: Script) -> None:
     """Only the documents of the filter are searched and read, whatever the model asks for."""
     script.then("read_document", document_id="house", chunk=0)

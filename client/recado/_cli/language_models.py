@@ -230,8 +230,8 @@ def note_usage(result: Mapping[str, Any], output: Output) -> None:
     usage = {**result, **(result.get("usage") or {})}
     output.note((f"{result.get('model', 'unknown model')}, {format_usage(usage)}", "dim"))
     if result.get("stop_reason") == "max_tokens":
-        # The tokens of a summary are those of all its calls.
-        where = "" if "calls" in usage else f" at {usage.get('output_tokens')} tokens"
+        # The tokens of a summary and of an agent are those of all their calls.
+        where = "" if {"calls", "tool_calls"} & usage.keys() else f" at {usage.get('output_tokens')} tokens"
         output.note((f"The text is cut off{where}.", "yellow"))
     if result.get("sample"):
         output.note(("No model answered. The text is a recorded sample.", "yellow"))

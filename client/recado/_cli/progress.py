@@ -189,6 +189,17 @@ def upload_bar(output: Output) -> Iterator[Callable[[int, int], None]]:
         yield show
 
 
+@contextmanager
+def spinner(output: Output) -> Iterator[Callable[[bool], None]]:
+    """Yields a function that shows or hides a spinner, on a terminal. Hide it before text is printed."""
+    status = output.err.status("", spinner="dots", spinner_style="dim")
+    is_shown = output.can_animate and not output.as_json
+    try:
+        yield lambda is_on: status.start() if is_on and is_shown else status.stop()
+    finally:
+        status.stop()
+
+
 def _bar() -> BarColumn:
     """In the 16 standard colors."""
     return BarColumn(bar_width=30, complete_style="cyan", finished_style="green", pulse_style="cyan")

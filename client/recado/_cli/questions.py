@@ -20,6 +20,7 @@ from recado._cli.exit_codes import INTERRUPTED, OK
 from recado._cli.format import one_line
 from recado._cli.language_models import end_of, note_accepted, note_usage, read_prompt
 from recado._cli.output import Output, TextPrinter
+from recado._cli.progress import spinner
 from recado._cli.waiting import wait_for_end
 from recado._http import without_none
 from recado._messages import TOKEN
@@ -111,8 +112,10 @@ class _Answer:
 
     def show(self, client: Recado, job: Job, options: argparse.Namespace) -> None:
         """Until the job has ended."""
-        with self._text:
+        with self._text, spinner(self._output) as spin:
+            spin(True)
             for step in client.steps(job, timeout=options.timeout, transport=options.transport):
+                spin(step.type != TOKEN)
                 self._show_step(step)
 
     def finish(self, client: Recado, job: Job) -> Sequence[Citation]:
@@ -251,8 +254,8 @@ def _show_passage(
     """The passage of the citation of this number. Raises ValueError if there is none."""
     citations = _citations(result)
     if not 1 <= number <= len(citations):
-        known = f"The citations are numbered from 1 to {len(citations)}." if citations else "There is none."
-        raise ValueError(f"There is no citation {number}. {known}")
+        known = f"Its citations are numbered from 1 to {len(citations)}" if citations else "It has none"
+        raise ValueError(f"The answer has no citation {number}. {known}.")
     cited = citations[number - 1]
     found = passages.get(_place(cited))
     if found is None:

@@ -232,13 +232,17 @@ class _Streamed:
     def __init__(self, output: Output, before: str) -> None:
         self._output, self._told = output, before
         self._is_new = False
+        self._space = ""
 
     def write(self, text: str) -> None:
-        """Text of a new answer. White space before its first word is left out."""
+        """Text of a new answer. White space before its first word and after its last one is left out."""
         if not self._is_new:
             self._is_new = True
             self._restart()
-        self._tell(text if self._told else text.lstrip())
+        text = self._space + text if self._told else text.lstrip()
+        words = text.rstrip()
+        self._space = text[len(words) :]
+        self._tell(words)
 
     def end(self, whole: str) -> None:
         """Tell what is left of the whole answer."""

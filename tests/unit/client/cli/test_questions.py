@@ -166,6 +166,12 @@ def test_an_answer_that_was_started_again(run: Run, configured: StubService, for
     assert run("ask", "Where?")[1] == f"The ce\n\n(Again.)\n\n{ANSWER}\n{CITED}"
 
 
+def test_an_answer_that_is_cut_off(run: Run, configured: StubService) -> None:
+    """The tokens are those of all calls, so they do not say where."""
+    answer(configured, stop_reason="max_tokens")
+    assert "The text is cut off.\n" in run("ask", "Where?")[2]
+
+
 def test_an_answer_without_citations(run: Run, configured: StubService) -> None:
     """There is no passage to open."""
     answer(configured, citations=[])
@@ -233,7 +239,7 @@ def test_passage_for_people(run: Run, answering: StubService, for_people: None) 
 
 def test_there_is_no_such_citation(run: Run, answering: StubService) -> None:
     """The error says which there are."""
-    message = "recado: There is no citation 2. The citations are numbered from 1 to 1.\n"
+    message = "recado: The answer has no citation 2. Its citations are numbered from 1 to 1.\n"
     assert run("passage", JOB_ID, "2") == (2, "", message)
 
 
