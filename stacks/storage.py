@@ -46,6 +46,18 @@ class StorageStack(Stack):
             enable_key_rotation=True,
             removal_policy=self._removal,
         )
+        self._export()
+
+    def _export(self) -> None:
+        """Export all that the service may use, whether or not this version of it does.
+
+        This stack is deployed first, and CloudFormation removes no export that the deployed service imports. So
+        without this, a version of the service that stops using one could not be deployed.
+        """
+        tables = (self.jobs, self.deliveries, self.keys)
+        names = [self.jobs.table_stream_arn, self.data.bucket_name, self.data.bucket_arn, self.secrets_key.key_arn]
+        for value in (*names, *(each for table in tables for each in (table.table_name, table.table_arn))):
+            self.export_value(value)
 
     def _table(self, construct_id: str, *, sort_key: bool = True, stream: bool = False) -> dynamodb.Table:
         string = dynamodb.AttributeType.STRING

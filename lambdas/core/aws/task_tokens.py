@@ -1,6 +1,7 @@
 """Results of tasks, for the state machine that waits for their tokens.
 
-Tokens that are used, timed out or unknown are ignored: the state machine no longer waits for the task.
+Tokens that are used, timed out or unknown are ignored: the state machine no longer waits for the task. One that
+may not be answered is an error: whoever gets it ends the job, since nobody else will.
 https://docs.aws.amazon.com/step-functions/latest/apireference/API_SendTaskSuccess.html
 """
 
@@ -14,8 +15,16 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from core.aws import errors as aws_errors
+from core.errors import RecadoError
 
 _INVALID_TOKEN = {"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"}
+_NO_PERMISSION = {"AccessDeniedException", "AccessDenied"}
+EXECUTION_LOST = ("execution_lost", "The execution of this job was lost. Retry the job.")
+"""(code, message) of a job whose execution cannot be reached."""
+
+
+class TokenRefused(RecadoError):
+    """The role may not answer this token: its state machine was replaced, or the role lacks it."""
 
 
 def send_success(states: Any, token: str) -> None:
@@ -36,5 +45,7 @@ def _ignoring_invalid_tokens() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
+        if aws_errors.code(error) in _NO_PERMISSION:
+            raise TokenRefused("no permission to answer a task token") from error
         if aws_errors.code(error) not in _INVALID_TOKEN:
             raise

@@ -15,7 +15,7 @@ from core.jobs import fail
 from core.jobs.deletion import DELETION, request_deletion
 from core.jobs.machine import expire
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, read_embedding_message
-from core.log import logger
+from core.log import log_exception, logger
 from kinds.registry import KINDS
 
 WORKER_FAILED = "The worker failed too often."
@@ -69,11 +69,20 @@ def handle_embedding_message(body: str) -> bool:
     """Fail a worker's job. Of a batch, fail the state machine's task: its Catch ends the job."""
     message = read_embedding_message(body)
     if isinstance(message, BatchMessage):
-        error = Unavailable.__name__
-        task_tokens.send_failure(dependencies.states, message.token, error=error, message=WORKER_FAILED)
+        _fail_task(message)
     else:
         _fail(message.job_id, "attempts_exhausted", f"{WORKER_FAILED} Retry the job.")
     return True
+
+
+def _fail_task(message: BatchMessage) -> None:
+    """Fail the task. If its state machine cannot be told, fail the job itself."""
+    error = Unavailable.__name__
+    try:
+        task_tokens.send_failure(dependencies.states, message.token, error=error, message=WORKER_FAILED)
+    except task_tokens.TokenRefused as refused:
+        log_exception("job failed, its state machine cannot be told", refused, job_id=message.job_id)
+        _fail(message.job_id, *task_tokens.EXECUTION_LOST)
 
 
 def _fail(job_id: str, code: str, message: str) -> None:

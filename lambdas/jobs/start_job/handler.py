@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 
 from core.aws import errors as aws_errors
 from core.aws.batch import BatchResponse, Record, process
+from core.aws.task_tokens import EXECUTION_LOST
 from core.dependencies import dependencies
 from core.errors import JobClosed, NotFound
 from core.jobs import Job, Kind, fail
@@ -125,8 +126,8 @@ def start_delay(age: float) -> int:
 def _check_existing_execution(job: Job) -> None:
     """Fail the job if its execution, which was started before, has ended and left the job open."""
     if _execution_status(job) != "RUNNING":
-        message = "The execution of this job was lost. Retry the job."
-        dependencies.jobs.apply(job.job_id, fail(code="execution_lost", message=message))
+        code, message = EXECUTION_LOST
+        dependencies.jobs.apply(job.job_id, fail(code=code, message=message))
 
 
 def stop(job: Job) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from core.aws import task_tokens
 from core.aws.batch import BatchResponse, Record, process, receives
+from core.aws.task_tokens import EXECUTION_LOST, TokenRefused
 from core.dependencies import dependencies
 from core.errors import JobDeleted, JobFailure, ModelFault, NotFound, Postponed, RecadoError
-from core.jobs import Job
+from core.jobs import Job, fail
 from core.jobs.attempt import seconds_left
 from core.jobs.finish import clean_up_if_failed
 from core.jobs.machine import note_wait
@@ -58,24 +60,23 @@ def _handle_batch(record: Record, message: BatchMessage, left: SecondsLeft) -> N
     try:
         _work_on_batch(job, message, left)
         _clean_up_if_failed(job)
-    except Postponed as error:
-        _send_again(job, message, error, failures=failures)
-    except JobFailure as error:
-        fail_task(message.token, error)
-    except JobDeleted as error:
-        _clean_up_if_failed(job)
-        fail_task(message.token, error)
-    except Exception as error:
-        if failures + 1 >= _max_failures(job, error):
-            log_exception("batch failed in its last attempt", error, job_id=job.job_id, batch=message.batch)
-            fail_task(message.token, error)
-            return
-        _retry_later(record)
-        raise
-    else:
         if job.waiting_for:
             dependencies.jobs.apply(job.job_id, note_wait(None))
         task_tokens.send_success(dependencies.states, message.token)
+    except Postponed as error:
+        _send_again(job, message, error, failures=failures)
+    except JobFailure as error:
+        fail_task(job, message.token, error)
+    except JobDeleted as error:
+        _clean_up_if_failed(job)
+        fail_task(job, message.token, error)
+    except Exception as error:
+        if failures + 1 >= _max_failures(job, error):
+            log_exception("batch failed in its last attempt", error, job_id=job.job_id, batch=message.batch)
+            fail_task(job, message.token, error)
+            return
+        _retry_later(record)
+        raise
 
 
 def _max_failures(job: Job, error: Exception) -> int:
@@ -126,7 +127,13 @@ def _retry_later(record: Record) -> None:
     )
 
 
-def fail_task(token: str, error: Exception) -> None:
-    """Errors of other libraries may contain internal details."""
+def fail_task(job: Job, token: str, error: Exception) -> None:
+    """Errors of other libraries may contain internal details. If the token is refused, the job is failed."""
     message = str(error) if isinstance(error, RecadoError) else "The model could not be reached."
-    task_tokens.send_failure(dependencies.states, token, error=type(error).__name__, message=message)
+    try:
+        task_tokens.send_failure(dependencies.states, token, error=type(error).__name__, message=message)
+    except TokenRefused as refused:
+        log_exception("job failed, its state machine cannot be told", refused, job_id=job.job_id)
+        code, message = (error.code, message) if isinstance(error, JobFailure) else EXECUTION_LOST
+        with suppress(NotFound):
+            dependencies.jobs.apply(job.job_id, fail(code=code, message=message))

@@ -100,6 +100,19 @@ def test_tokens(store: JobStore, queues: Queues, calls: Calls, code: str, left: 
     assert queues.left("EMBEDDING_DLQ_URL") == left
 
 
+def test_refused_token(store: JobStore, queues: Queues, calls: Calls) -> None:
+    """Without permission to fail the task, the job itself is failed, and its message is deleted."""
+    job_id = store.submit(DOCUMENT, job(at=time.time())).job.job_id
+    for subject in (job_id, "job_gone"):
+        queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": subject})
+        calls.fail("*", "SendTaskFailure", "AccessDeniedException")
+    run()
+    ended = store.get(job_id)
+    assert ended.error is not None
+    assert (ended.status, ended.error["code"]) == ("failed", "execution_lost")
+    assert queues.left("EMBEDDING_DLQ_URL") == 0
+
+
 @pytest.mark.parametrize("failing", ["INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL"])
 def test_unreadable_queue(store: JobStore, queues: Queues, calls: Calls, failing: str) -> None:
     """If one queue cannot be read, the other one and the deadlines are handled."""

@@ -185,6 +185,30 @@ def test_invalid_token(subject: Job, calls: Calls, code: str) -> None:
     assert work(subject) == []
 
 
+def test_refused_token(subject: Job, model: Model, calls: Calls, store: JobStore) -> None:
+    """Without permission to answer, the batch is tried again, as after any error, and then the job fails."""
+    for receives in range(1, LAST_RECEIVE):
+        calls.fail("*", "SendTaskSuccess", "AccessDeniedException")
+        assert work(subject, receives=receives) == ["m"]
+    for action in ("SendTaskSuccess", "SendTaskFailure"):
+        calls.fail("*", action, "AccessDeniedException")
+    assert work(subject, receives=LAST_RECEIVE) == []
+    ended = store.get(subject.job_id)
+    assert ended.error is not None
+    assert (ended.status, ended.error["code"]) == ("failed", "execution_lost")
+    assert model.texts == TEXTS
+
+
+def test_refused_token_of_a_failure(subject: Job, model: Model, calls: Calls, store: JobStore) -> None:
+    """A job that fails anyway keeps its own reason."""
+    model.short = True
+    calls.fail("*", "SendTaskFailure", "AccessDeniedException")
+    assert work(subject) == []
+    ended = store.get(subject.job_id)
+    assert ended.error is not None
+    assert (ended.status, ended.error["code"]) == ("failed", "count_mismatch")
+
+
 def test_unanswered_token(subject: Job, model: Model, calls: Calls) -> None:
     """If the task's result cannot be sent, the message is retried, and nothing is embedded again."""
     calls.fail("*", "SendTaskSuccess", "InternalError")
