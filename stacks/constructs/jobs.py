@@ -160,7 +160,7 @@ class Reaper(Construct):
             timeout=Duration.seconds(50),
             retries=0,
             environment={
-                "JOBS_TABLE": storage.jobs.table_name,
+                **_job_environment(storage),
                 "INDEXING_QUEUE_URL": indexing.queue.queue_url,
                 "INDEXING_DLQ_URL": indexing.dead_letters.queue_url,
                 "EMBEDDING_DLQ_URL": embedding.dead_letters.queue_url,
@@ -169,6 +169,7 @@ class Reaper(Construct):
         indexing.queue.grant_send_messages(self.function)
         indexing.dead_letters.grant_consume_messages(self.function)
         embedding.dead_letters.grant_consume_messages(self.function)
+        storage.grant_objects(self.function)  # counts parked events
         storage.jobs.grant_read_write_data(self.function)
 
 
