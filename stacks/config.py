@@ -58,6 +58,7 @@ class Config:
     embedding: str
     embedding_model: str
     embedding_dimensions: int
+    embedding_parallel_calls: int
 
     models: dict[str, dict[str, str]]
     max_output_tokens: int
@@ -335,6 +336,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("link_throttle_burst", 1, 10_000),
     _between("idempotency_hours", 1, 24 * 90),
     _between("embedding_dimensions", 1, 4096),
+    _between("embedding_parallel_calls", 1, 10),  # as many connections as a client keeps
     _between("max_output_tokens", 1, 128_000),
     _models_are_models,
     _base_url_is_a_url,

@@ -145,6 +145,7 @@ BOUNDS = {
     "link_throttle_burst": (1, 10_000),
     "idempotency_hours": (1, 2160),
     "embedding_dimensions": (1, 4096),
+    "embedding_parallel_calls": (1, 10),
     "max_output_tokens": (1, 128_000),
     "chunk_size": (20, 20_000),
     "chunk_overlap": (0, 10_000),

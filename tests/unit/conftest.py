@@ -167,6 +167,7 @@ ENVIRONMENT = {
     "EMBEDDING": "bedrock",
     "EMBEDDING_MODEL": "model",
     "EMBEDDING_DIMENSIONS": "2",
+    "EMBEDDING_PARALLEL_CALLS": "1",
     "CHUNK_SIZE": "40",
     "CHUNK_OVERLAP": "0",
     "CHUNKS_PER_BATCH": "2",

@@ -19,6 +19,7 @@ class DocumentSettings(Environment):
     embedding = text()
     embedding_model = text()
     embedding_dimensions = number()
+    embedding_parallel_calls = number()
     chunk_size = number()
     chunk_overlap = number()
     chunks_per_batch = number()
@@ -58,6 +59,7 @@ class DocumentDependencies(Parts):
             model=self.settings.embedding_model,
             dimensions=self.settings.embedding_dimensions,
             client=clients.client,
+            parallel=self.settings.embedding_parallel_calls,
         )
 
     @part
