@@ -50,6 +50,7 @@ class Config:
     cors_origins: tuple[str, ...]
     max_inline_bytes: int
     max_upload_bytes: int
+    max_document_bytes: int
     idempotency_hours: int
     wait_seconds_max: int
     link_hours: int
@@ -313,7 +314,8 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("wait_seconds_max", 1, 25),  # the gateway ends a request after 29 s
     _between("link_hours", 1, 24 * 90),
     _between("max_inline_bytes", 1, 262_144),
-    _between("max_upload_bytes", 1, 524_288_000),
+    _between("max_upload_bytes", 1, 8_000_000_000),
+    _between("max_document_bytes", 1, 524_288_000),
     _between("authorizer_cache_seconds", 0, 3600),
     _between("api_throttle_rate", 1, 10_000),
     _between("api_throttle_burst", 1, 10_000),

@@ -72,6 +72,7 @@ class RestFunctions(Construct):
                 "IDEMPOTENCY_HOURS": str(config.idempotency_hours),
                 "MAX_INLINE_BYTES": str(config.max_inline_bytes),
                 "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
+                "MAX_DOCUMENT_BYTES": str(config.max_document_bytes),
                 "INDEXING_QUEUE_URL": indexing.queue_url,
                 "WEBHOOKS_QUEUE_URL": webhooks.queue_url,
                 "WEBHOOK_CIRCUIT_FAILURES": str(config.webhook_circuit_failures),

@@ -65,7 +65,7 @@ def test_every_knob_is_documented_with_its_default() -> None:
 
 def test_every_limit_of_an_owner_is_in_one_table() -> None:
     """docs/operations.md lists what is limited in number, with its default."""
-    sizes = {"max_inline_bytes", "max_upload_bytes", "max_characters", "max_output_tokens"}
+    sizes = {"max_inline_bytes", "max_upload_bytes", "max_document_bytes", "max_characters", "max_output_tokens"}
     section = (ROOT / "docs/operations.md").read_text().partition("## Limits of an owner")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(max_\w+)` \| .+? \| `(\d+)` \| .+ \|$", section, re.MULTILINE)
     limits = {key for key in KNOBS if key.startswith("max_")} - sizes
@@ -128,7 +128,8 @@ BOUNDS = {
     "wait_seconds_max": (1, 25),
     "link_hours": (1, 2160),
     "max_inline_bytes": (1, 262_144),
-    "max_upload_bytes": (1, 524_288_000),
+    "max_upload_bytes": (1, 8_000_000_000),
+    "max_document_bytes": (1, 524_288_000),
     "authorizer_cache_seconds": (0, 3600),
     "api_throttle_rate": (1, 10_000),
     "api_throttle_burst": (1, 10_000),

@@ -142,6 +142,7 @@ class Kind:
       from the stored input. The last is logged when the job completes, and has the fields of the result.
     - `runs_on`: a state machine, or a queue worker. A `submittable` kind on a worker has `work`.
     - `deadline`: the setting `job_deadline_minutes` if None.
+    - `large_uploads`: its uploads may have `max_upload_bytes`, and not only `max_document_bytes`.
     - `headline`: fields of events with numbers that a one-line message (Slack) contains.
 
     Hooks:
@@ -172,6 +173,7 @@ class Kind:
     deadline: timedelta | None = None
     max_attempts: int = 3
     submittable: bool = True
+    large_uploads: bool = False
     headline: tuple[str, ...] = ()
     prepare: Callable[[Any, Inputs], Mapping[str, Any]] = _store_input
     execution_input: Callable[[Job], Mapping[str, Any]] = _no_execution_input

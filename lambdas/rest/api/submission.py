@@ -54,7 +54,7 @@ def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str 
         job_id=job_id,
         blobs=dependencies.blobs,
         max_inline_bytes=config.max_inline_bytes,
-        max_upload_bytes=config.max_upload_bytes,
+        max_upload_bytes=upload_limit(kind),
     )
     job = _draft(
         kind,
@@ -66,6 +66,12 @@ def submit(kind: Kind, request: JobRequest, *, owner: str, idempotency_key: str 
         webhook_events=tuple(request.webhook_events or ()),
     )
     return _write(kind, job, idempotency)
+
+
+def upload_limit(kind: Kind) -> int:
+    """The most bytes of a file for a job of this kind."""
+    config = dependencies.settings
+    return config.max_upload_bytes if kind.large_uploads else config.max_document_bytes
 
 
 def _check_open_jobs(owner: str, idempotency: Idempotency | None) -> Accepted | None:
