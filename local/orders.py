@@ -20,7 +20,7 @@ HEADER = (
 CHUNK_ROWS = 250_000
 DUPLICATE_EVERY, RAGGED_EVERY = 200, 10_000
 
-_U = "((hash({salt}, i) >> 11)::DOUBLE / 9007199254740992.0)"
+_U = "((hash(i * 64 + {salt}) >> 11)::DOUBLE / 9007199254740992.0)"
 
 
 def _u(salt: int) -> str:

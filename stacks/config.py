@@ -75,6 +75,11 @@ class Config:
     summary_part_tokens: int
     fine_tune_models: tuple[str, ...]
     fine_tune_min_examples: int
+    dataset_memory_mb: int
+    dataset_disk_mb: int
+    dataset_max_rows: int
+    dataset_train_rows: int
+    dataset_train_seconds: int
     job_deadline_minutes: int
 
     account_concurrency: int
@@ -336,6 +341,11 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("tokens_per_batch", 1, 2_000_000),
     _between("summary_part_tokens", 200, 100_000),
     _between("fine_tune_min_examples", 1, 10_000),
+    _between("dataset_memory_mb", 1769, 10_240),
+    _between("dataset_disk_mb", 512, 10_240),
+    _between("dataset_max_rows", 50, 100_000_000),
+    _between("dataset_train_rows", 1000, 20_000_000),
+    _between("dataset_train_seconds", 10, 600),
     _between("account_concurrency", 10, 100_000),  # a new account has 10
     *(_between(f"{queue}_concurrency", 2, 1000) for queue in QUEUES),
     _between("job_deadline_minutes", 5, SQS_RETENTION_MINUTES),

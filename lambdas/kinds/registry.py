@@ -2,6 +2,7 @@
 
 from core.jobs import Kind
 from kinds.completion.kind import COMPLETION
+from kinds.dataset.kind import DATASET
 from kinds.document.kind import DOCUMENT
 from kinds.embedding.kind import EMBEDDING
 from kinds.fine_tune.kind import FINE_TUNE
@@ -10,6 +11,7 @@ from kinds.summary.kind import SUMMARY
 
 ALL = (
     COMPLETION,
+    DATASET,
     DOCUMENT,
     EMBEDDING,
     FINE_TUNE,

@@ -19,6 +19,9 @@ REQUIREMENTS = Path("lambdas/requirements/locked")
 MANYLINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014")
 UNUSED = ("__pycache__", "tests", "*.pyi", "*.pyx", "*.pxd", "*.h", "bin")
 
+KEPT_FOLDERS = {"scipy": ("sparse", "_lib", "_external")}
+"""Of these packages, functions import no other folder: LightGBM needs the sparse matrices of scipy."""
+
 
 @jsii.implements(ILocalBundling)
 class PipBundling:
@@ -59,6 +62,10 @@ def prune(target: Path) -> None:
                 shutil.rmtree(path)
             elif path.exists():
                 path.unlink()
+    for package, kept in KEPT_FOLDERS.items():
+        for folder in [*(target / package).glob("*/"), *target.glob(f"{package}.libs/")]:
+            if folder.name not in kept:
+                shutil.rmtree(folder)
 
 
 def _compile(target: Path) -> None:

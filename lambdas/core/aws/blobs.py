@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -105,6 +107,27 @@ class Blobs:
 
             _side_by_side(copy, range(0, size, RANGE_BYTES))
         return size
+
+    def stream(self, key: str, *, etag: str | None = None) -> Iterator[bytes]:
+        """The bytes of an object in order, in blocks; the next ones are read meanwhile. Raises as `download`."""
+        found = self.head(key)
+        if found is None or etag not in (None, found[1]):
+            raise SourceNotFound(SOURCE_GONE)
+        size, pinned = found
+
+        def read(start: int) -> bytes:
+            return self._range(key, start, min(start + RANGE_BYTES, size), etag=pinned)
+
+        if size <= RANGE_BYTES:
+            yield from [read(0)] if size else []
+            return
+        with ThreadPoolExecutor(RANGES_AT_ONCE, thread_name_prefix="range") as pool:
+            starts = iter(range(0, size, RANGE_BYTES))
+            waiting = deque(pool.submit(read, start) for start in islice(starts, RANGES_AT_ONCE))
+            while waiting:
+                block = waiting.popleft().result()
+                waiting.extend(pool.submit(read, start) for start in islice(starts, 1))
+                yield block
 
     def _range(self, key: str, start: int, end: int, *, etag: str) -> bytes:
         """The bytes from `start` to before `end`."""

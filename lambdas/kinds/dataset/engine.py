@@ -1,25 +1,23 @@
-"""DuckDB within the limits of the function, and a folder for its files."""
+"""DuckDB within the limits of the function."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self
 
 import duckdb
 
-from core.errors import JobClosed
 from kinds.dataset.errors import DiskFull
+from kinds.dataset.scratch import FULL
 from kinds.dataset.watch import Watch
 
-PREFIX = "recado-dataset-"
 MB_PER_CPU = 1769  # https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
 DUCKDB_SHARE = 0.4
 """Of the function's memory. The rest is for numpy and the model."""
-FULL = "There is not enough disk for this file. Split it, or have the operator raise `dataset_disk_mb`."
 
 
 def memory_mb() -> int:
@@ -31,44 +29,66 @@ def threads() -> int:
     return max(1, min(os.cpu_count() or 1, round(memory_mb() / MB_PER_CPU)))
 
 
+class Connection:
+    """A connection whose statements run in a thread of their own, while the caller's thread looks at the job."""
+
+    def __init__(self, inner: duckdb.DuckDBPyConnection, watch: Watch) -> None:
+        self._inner, self._watch = inner, watch
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="duckdb")
+        watch.attach(inner)
+
+    def start(self, sql: str) -> Future[Any]:
+        """Begin a statement, after those that were begun before."""
+        return self._pool.submit(self._inner.execute, sql)
+
+    def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> Self:
+        self._watch.wait_for(self._pool.submit(self._inner.execute, sql, parameters))
+        return self
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        found: tuple[Any, ...] | None = self._watch.wait_for(self._pool.submit(self._inner.fetchone))
+        return found
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._watch.wait_for(self._pool.submit(self._inner.fetchall))
+
+    def fetchnumpy(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._watch.wait_for(self._pool.submit(self._inner.fetchnumpy))
+        return found
+
+    def register(self, name: str, columns: Mapping[str, Any]) -> None:
+        self._inner.register(name, columns)
+
+    def unregister(self, name: str) -> None:
+        self._inner.unregister(name)
+
+    def cursor(self) -> Connection:
+        """Another connection to the same database, which may be used beside this one."""
+        return Connection(self._inner.cursor(), self._watch)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._inner.close()
+
+
 @contextmanager
-def folder(job_id: str) -> Iterator[Path]:
-    """An empty folder for the job. What an earlier run of a warm function left is deleted.
-
-    Raises DiskFull if the disk is full.
-    """
-    place = Path(tempfile.gettempdir()) / f"{PREFIX}{job_id}"
-    shutil.rmtree(place, ignore_errors=True)
-    own = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{job_id}-"))
-    try:
-        yield own
-    except OSError as error:
-        if error.errno == 28:  # ENOSPC
-            raise DiskFull(FULL) from error
-        raise
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
-
-
-@contextmanager
-def engine(place: Path, watch: Watch) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection that spills to the folder. Raises DiskFull, and JobClosed if the watch interrupts it."""
-    connection = duckdb.connect(
-        config={
-            "threads": threads(),
-            "memory_limit": f"{int(memory_mb() * DUCKDB_SHARE)}MB",
-            "temp_directory": str(place / "spill"),
-            "preserve_insertion_order": True,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
+def engine(place: Path, watch: Watch) -> Iterator[Connection]:
+    """A connection that spills to the folder. Raises DiskFull, and JobClosed if the job has ended."""
+    connection = Connection(
+        duckdb.connect(
+            config={
+                "threads": threads(),
+                "memory_limit": f"{int(memory_mb() * DUCKDB_SHARE)}MB",
+                "temp_directory": str(place / "spill"),
+                "preserve_insertion_order": True,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            }
+        ),
+        watch,
     )
-    watch.attach(connection)
     try:
         yield connection
-    except duckdb.InterruptException:
-        watch.check()
-        raise JobClosed("the stage was interrupted") from None
     except duckdb.IOException as error:
         if "No space left" in str(error):
             raise DiskFull(FULL) from error

@@ -1,19 +1,19 @@
 """Looks at the job while a stage works: it stops the stage when the job has ended, and reports progress.
 
-Stopping an execution does not stop its function, so a canceled job would go on for minutes.
+Stopping an execution does not stop its function, so a canceled job would go on for minutes. The thread that works
+looks itself, between its steps and while it waits for the engine: calls to AWS come from one thread.
 """
 
 from __future__ import annotations
 
-import contextvars
-import threading
+import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Protocol, Self
+from concurrent.futures import Future, wait
+from typing import Protocol, TypeVar
 
 from core.errors import JobClosed
-from core.log import logger
 
+T = TypeVar("T")
 SECONDS = 2.0
 
 
@@ -41,57 +41,34 @@ class Watch:
         """Raises JobClosed if the job has ended."""
 
     def attach(self, engine: Interruptible) -> None:
-        """What to interrupt if the job ends."""
+        """What to interrupt if the job ends while `wait_for` waits."""
         self._engines.append(engine)
+
+    def wait_for(self, running: Future[T]) -> T:
+        """The result of what another thread does. Raises JobClosed, after that thread was interrupted."""
+        while not wait([running], timeout=SECONDS).done:
+            try:
+                self.check()
+            except JobClosed:
+                for engine in self._engines:
+                    engine.interrupt()
+                wait([running])
+                raise
+        return running.result()
 
 
 class JobWatch(Watch):
-    """A thread asks every two seconds. `require_open` raises JobClosed; `report` takes rows done and in all."""
+    """Looks every two seconds. `require_open` raises JobClosed; `report` takes rows done and in all."""
 
-    def __init__(
-        self,
-        require_open: Callable[[], None],
-        report: Callable[[int, int], None],
-        *,
-        seconds: float = SECONDS,
-    ) -> None:
+    def __init__(self, require_open: Callable[[], None], report: Callable[[int, int], None]) -> None:
         super().__init__()
-        self._require_open, self._report, self._seconds = require_open, report, seconds
-        self._closed: JobClosed | None = None
-        self._over = threading.Event()
-        run = contextvars.copy_context().run
-        self._thread = threading.Thread(target=run, args=(self._run,), name="watch", daemon=True)
+        self._require_open, self._report = require_open, report
+        self._looked = time.monotonic()
 
     def check(self) -> None:
-        if self._closed:
-            raise JobClosed(str(self._closed))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        if self._closed and not isinstance(error, JobClosed):
-            raise JobClosed(str(self._closed)) from None
-
-    def _run(self) -> None:
-        while not self._over.wait(self._seconds):
-            try:
-                self._look()
-            except JobClosed as error:
-                self._closed = error
-                for engine in self._engines:
-                    engine.interrupt()
-                return
-            except Exception as error:  # the stage goes on, and the next look may succeed
-                logger.warning("could not look at the job", error=type(error).__name__)
-
-    def _look(self) -> None:
+        if time.monotonic() - self._looked < SECONDS:
+            return
+        self._looked = time.monotonic()
         self._require_open()
-        done, total = self.done, self.total
-        if total:
-            self._report(min(done, total), total)
+        if self.total:
+            self._report(min(self.done, self.total), self.total)

@@ -30,6 +30,9 @@ class MemoryBlobs(Blobs):
     def download(self, key: str, path: Path, *, etag: str | None = None) -> int:
         return path.write_bytes(self.get(key, etag=etag))
 
+    def stream(self, key: str, *, etag: str | None = None) -> Iterator[bytes]:
+        yield self.get(key, etag=etag)
+
     def upload(self, key: str, path: Path, *, content_type: str = "") -> None:
         self.objects[key] = path.read_bytes()
 

@@ -16,7 +16,7 @@ from kinds.dataset.cleaning.rejects import MAX_LISTED, RejectsFile
 from kinds.dataset.cleaning.sample import Sampler
 from kinds.dataset.cleaning.table import Column
 from kinds.dataset.cleaning.types import TEXT, ColumnType, Order, infer
-from kinds.dataset.engine import engine
+from kinds.dataset.engine import Connection, engine
 from kinds.dataset.errors import AmbiguousColumn, ColumnMissing, EmptyFile, NoRows, TooManyRejects, TooManyRows
 from kinds.dataset.reading import dialect as dialects
 from kinds.dataset.reading import encoding as encodings
@@ -238,7 +238,7 @@ def _chosen(
 
 
 def _convert(
-    connection: table.Connection, read: _Read, types: Sequence[ColumnType], watch: Watch, *, fixed: bool
+    connection: Connection, read: _Read, types: Sequence[ColumnType], watch: Watch, *, fixed: bool
 ) -> tuple[table.FirstTable, list[ColumnType], list[int]]:
     """(table, types, unreadable values of each column). A column with too many is read as text, unless `fixed`."""
     chosen = list(types)

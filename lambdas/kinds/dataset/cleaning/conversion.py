@@ -38,6 +38,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def hash_below(share: float) -> str:
+    """The largest 64-bit hash of this share of all, from 0 to 1."""
+    return f"{min(int(share * 2**64), 2**64 - 1)}::UBIGINT"
+
+
 def typed(column: str, kind: ColumnType) -> str:
     """The SQL expression of the typed value. `column` is an expression of a text."""
     text = f"trim({column}, ' \t\n\r\v\f')"

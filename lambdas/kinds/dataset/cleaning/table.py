@@ -8,25 +8,20 @@ file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TypeAlias
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import CountMismatch
 from kinds.dataset.cleaning.conversion import identifier, literal, typed, unreadable
 from kinds.dataset.cleaning.types import MAX_UNREADABLE, ColumnType
-from kinds.dataset.engine import threads
+from kinds.dataset.engine import Connection, threads
 from kinds.dataset.reading.dialect import RECORD_NUMBER, Dialect
 from kinds.dataset.reading.records import MAX_RECORD_BYTES
 from kinds.dataset.watch import Watch
-
-Connection: TypeAlias = duckdb.DuckDBPyConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +72,29 @@ def first_pass(
     outer = [f"v{n}" for n in range(len(types))]
     outer += [f"{unreadable(f'c{n}', f'v{n}')} AS u{n}" for n, kind in enumerate(types) if kind.name != "text"]
     fields = ", ".join(names)
-
-    def convert(chunk: Path) -> tuple[Path, int]:
-        watch.check()
-        cursor, target = connection.cursor(), chunk.with_suffix(".parquet")
-        watch.attach(cursor)
-        select = (
-            f"SELECT {', '.join(outer)}, h1, h2 FROM (SELECT {fields}, {inner}, hash({fields}) AS h1, "
-            f"hash('~', {fields}) AS h2 FROM {_read_csv(chunk, dialect, names)})"
-        )
-        cursor.execute(f"COPY ({select}) TO {literal(str(target))} (FORMAT parquet, COMPRESSION lz4)")
-        return target, scalar(cursor, f"SELECT count(*) FROM read_parquet({literal(str(target))})")
-
+    files = [chunk.with_suffix(".parquet") for chunk in chunks]
+    copies = [
+        f"COPY (SELECT {', '.join(outer)}, h1, h2 FROM (SELECT {fields}, {inner}, hash({fields}) AS h1, "
+        f"hash('~', {fields}) AS h2 FROM {_read_csv(chunk, dialect, names)})) "
+        f"TO {literal(str(file))} (FORMAT parquet, COMPRESSION lz4)"
+        for chunk, file in zip(chunks, files, strict=True)
+    ]
     connection.execute("SET threads = 1")
+    _side_by_side(connection, copies, watch)
+    connection.execute(f"SET threads = {threads()}")
+    rows = (scalar(connection, f"SELECT count(*) FROM read_parquet({literal(str(file))})") for file in files)
+    return FirstTable(tuple(files), tuple(accumulate(rows, initial=0)))
+
+
+def _side_by_side(connection: Connection, statements: Sequence[str], watch: Watch) -> None:
+    cursors = [connection.cursor() for _ in range(min(threads(), len(statements)))]
     try:
-        with ThreadPoolExecutor(threads()) as pool:
-            made = list(pool.map(convert, chunks))
+        running = [cursors[n % len(cursors)].start(statement) for n, statement in enumerate(statements)]
+        for each in running:
+            watch.wait_for(each)
     finally:
-        connection.execute(f"SET threads = {threads()}")
-    return FirstTable(tuple(file for file, _ in made), tuple(accumulate((rows for _, rows in made), initial=0)))
+        for cursor in cursors:
+            cursor.close()
 
 
 def _read_csv(records: Path, dialect: Dialect, names: Sequence[str]) -> str:

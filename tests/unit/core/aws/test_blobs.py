@@ -225,7 +225,7 @@ def test_files(blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, si
     source.write_bytes(random.Random(size).randbytes(size))
     blobs.upload("k", source)
     assert blobs.download("k", target) == size
-    assert target.read_bytes() == source.read_bytes()
+    assert target.read_bytes() == source.read_bytes() == b"".join(blobs.stream("k"))
 
 
 def test_pinned_file(blobs: Blobs, tmp_path: Path) -> None:
@@ -235,6 +235,8 @@ def test_pinned_file(blobs: Blobs, tmp_path: Path) -> None:
     for key in ("k", "nothing"):
         with pytest.raises(SourceNotFound):
             blobs.download(key, tmp_path / "target", etag=etag)
+        with pytest.raises(SourceNotFound):
+            list(blobs.stream(key, etag=etag))
 
 
 def test_file_replaced_while_it_is_read(blobs: Blobs, tmp_path: Path) -> None:
