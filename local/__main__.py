@@ -1,4 +1,4 @@
-"""`python -m local run|up|down|listen|package`; the Makefile calls it."""
+"""`python -m local run|up|down|listen|dataset|package`; the Makefile calls it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ sys.path.insert(0, str(toolchain.ROOT / "lambdas"))
 
 from rich.console import Console
 
-from local import commands, package
+from local import commands, dataset, package
 from local.deploy import DeployFailed
 from local.engine import EngineFailed
 
@@ -24,6 +24,7 @@ def main() -> int:
     listen = subparsers.add_parser("listen", description=commands.LISTEN_HELP)
     listen.add_argument("--port", type=int, default=commands.LISTEN_PORT)
     listen.set_defaults(command=commands.listen)
+    subparsers.add_parser("dataset").set_defaults(command=dataset.run)
     subparsers.add_parser("package").set_defaults(command=package.package)
     options = parser.parse_args()
     try:

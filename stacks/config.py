@@ -18,6 +18,7 @@ SQS_RETENTION_MINUTES = 4 * 24 * 60
 # https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
 MIN_UNRESERVED = 100
 MIN_PER_OWNER = 4
+DISK_PER_BYTE = 1.37
 QUEUES = ("indexing", "embedding", "notify", "webhooks")
 RESERVABLE = ("long_poll", "search", "parsing")
 RUNTIMES = ("python3.11", "python3.12", "python3.13", "python3.14", "provided.al2023")
@@ -251,6 +252,16 @@ def _schedule_fits_the_retention(config: Config) -> None:
         )
 
 
+def _uploads_fit_the_disk(config: Config) -> None:
+    """A dataset is read into files, and converted beside them: measured, 1.0 and 0.37 times its size."""
+    most = int(config.dataset_disk_mb * 1024**2 / DISK_PER_BYTE)
+    if config.max_upload_bytes > most:
+        raise ConfigError(
+            f"max_upload_bytes: {config.max_upload_bytes} do not fit dataset_disk_mb ({config.dataset_disk_mb}), "
+            f"which is enough for {most}"
+        )
+
+
 def _networks_are_networks(config: Config) -> None:
     for cidr in config.allow_private_cidrs:
         try:
@@ -319,7 +330,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("wait_seconds_max", 1, 25),  # the gateway ends a request after 29 s
     _between("link_hours", 1, 24 * 90),
     _between("max_inline_bytes", 1, 262_144),
-    _between("max_upload_bytes", 1, 8_000_000_000),
+    _between("max_upload_bytes", 1, 7_800_000_000),
     _between("max_document_bytes", 1, 524_288_000),
     _between("authorizer_cache_seconds", 0, 3600),
     _between("api_throttle_rate", 1, 10_000),
@@ -369,6 +380,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("file_retention_days", 1, 3650),
     _overlap_is_smaller_than_chunk,
     _schedule_fits_the_retention,
+    _uploads_fit_the_disk,
     _networks_are_networks,
     _own_hosts_are_hosts,
     _origins_are_origins,

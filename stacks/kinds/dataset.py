@@ -10,6 +10,8 @@ from stacks.kinds.base import KindConstruct
 from stacks.storage import RESULTS
 
 REPORT_MEMORY_MB = 1024
+OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait by spinning would take the CPU from those that work."""
 
 
 class DatasetConstruct(KindConstruct):
@@ -25,8 +27,8 @@ class DatasetConstruct(KindConstruct):
         upload = {"MAX_UPLOAD_BYTES": str(config.max_upload_bytes)}
         return {
             "CleanDataset": self._stage("clean_dataset", "tables", read=("uploads/",), environment=rows | upload),
-            "TrainModel": self._stage("train_model", "training", environment=training),
-            "PredictRows": self._stage("predict_rows", "training", read=("uploads/",), environment=rows),
+            "TrainModel": self._stage("train_model", "training", environment=training | OPENMP),
+            "PredictRows": self._stage("predict_rows", "training", read=("uploads/",), environment=rows | OPENMP),
             "ExportResults": self._stage("export_results", "tables"),
             "ReportResults": self._stage("report_results", "plots", memory_mb=REPORT_MEMORY_MB, disk_mb=512),
         }
@@ -48,15 +50,10 @@ class DatasetConstruct(KindConstruct):
             memory_mb=memory_mb or config.dataset_memory_mb,
             disk_mb=disk_mb or config.dataset_disk_mb,
             layers=(layer,),
-            # threads of OpenMP that wait by spinning take the CPU from those that work
-            environment={"OMP_WAIT_POLICY": "PASSIVE", **(environment or {})},
+            environment=environment,
             read=(*own, *read),
             write=own,
             delete=own,
         )
         self.shared.storage.grant_objects(function, abort=own)
         return function
-
-    def grant(self) -> None:
-        """`start_job` deletes the files of a job that did not complete."""
-        self.shared.storage.grant_objects(self.shared.start_job, delete=(RESULTS,))

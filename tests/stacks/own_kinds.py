@@ -53,7 +53,8 @@ OWN: Mapping[str, Kind] = {kind.name: kind for kind in (PHOTO_ALBUM, POEM)}
 
 
 SHIPPED: Mapping[str, Kind] = {
-    name: KINDS[name] for name in ("completion", "document", "embedding", "fine_tune", "replay", "summary")
+    name: KINDS[name]
+    for name in ("completion", "dataset", "document", "embedding", "fine_tune", "replay", "summary")
 }
 """The kinds of this project. The lists in these tests do not apply to kinds that somebody adds."""
 

@@ -128,7 +128,7 @@ BOUNDS = {
     "wait_seconds_max": (1, 25),
     "link_hours": (1, 2160),
     "max_inline_bytes": (1, 262_144),
-    "max_upload_bytes": (1, 8_000_000_000),
+    "max_upload_bytes": (1, 7_800_000_000),
     "max_document_bytes": (1, 524_288_000),
     "authorizer_cache_seconds": (0, 3600),
     "api_throttle_rate": (1, 10_000),
@@ -186,6 +186,7 @@ WITH: dict[tuple[str, int], dict[str, Any]] = {
     ("delivery_retention_days", 1): {"webhook_schedule_seconds": [0, 60]},
     **{(key, 10_000): {"account_concurrency": 100_000} for key in RESERVED},
     **{(f"{queue}_concurrency", 1000): {"account_concurrency": 1008} for queue in QUEUES},
+    ("dataset_disk_mb", 512): {"max_upload_bytes": 390_000_000},
 }
 
 
@@ -397,3 +398,11 @@ def test_whole_floats_are_integers() -> None:
     """The CDK passes numbers as floats, so 500.0 is read as 500."""
     value = config(chunk_size=500.0).chunk_size
     assert (value, type(value)) == (500, int)
+
+
+def test_uploads_fit_the_disk() -> None:
+    """An upload that the functions of a dataset cannot hold beside its table is refused at synthesis."""
+    assert config(dataset_disk_mb=512, max_upload_bytes=391_876_578).max_upload_bytes == 391_876_578
+    assert refused(dataset_disk_mb=512, max_upload_bytes=391_876_579).startswith(
+        "max_upload_bytes: 391876579 do not"
+    )

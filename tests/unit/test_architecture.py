@@ -395,6 +395,8 @@ def test_what_is_imported_is_in_a_layer() -> None:
         "cryptography": "cryptography==",
         "duckdb": "duckdb==",
         "idna": "idna==",
+        "lightgbm": "lightgbm==",
+        "matplotlib": "matplotlib==",
         "numpy": "numpy==",
         "openai": "openai==",
         "pydantic": "pydantic==",
