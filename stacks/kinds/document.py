@@ -28,7 +28,7 @@ class DocumentConstruct(KindConstruct):
                 layers=("documents",),
                 reserved_concurrency=config.parsing_reserved_concurrency,
                 environment={
-                    "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
+                    "MAX_DOCUMENT_BYTES": str(config.max_document_bytes),
                     "MAX_CHARACTERS": str(config.max_characters),
                     "PARSE_TIMEOUT_SECONDS": str(config.parse_timeout_seconds),
                     "PARSE_MEMORY_MB": str(config.parse_memory_mb),

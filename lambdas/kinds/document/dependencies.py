@@ -67,7 +67,7 @@ class DocumentDependencies(Parts):
         from kinds.document.reading.parse import Limits
 
         return Limits(
-            max_bytes=dependencies.settings.max_upload_bytes,
+            max_bytes=dependencies.settings.max_document_bytes,
             max_characters=self.settings.max_characters,
             timeout_seconds=self.settings.parse_timeout_seconds,
             memory_mb=self.settings.parse_memory_mb,
