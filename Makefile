@@ -6,7 +6,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up down chat listen test explore test-browser check lock package deploy cdk
+.PHONY: help setup run up down chat listen dataset test explore test-browser check lock package deploy cdk
 
 help:           ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -28,6 +28,9 @@ chat: setup     ## ask the small model about Python's language reference; starts
 
 listen: setup   ## a webhook receiver that verifies and prints what it gets
 	@$(RECADO) listen $(ARGS)
+
+dataset: setup  ## a CSV of ROWS rows (default: ten million, 1.1 GB) through clean, train, predict and export
+	@$(RECADO) dataset $(ARGS)
 
 check: setup    ## lint, formatting, types
 	.venv/bin/ruff check

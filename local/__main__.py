@@ -1,4 +1,4 @@
-"""`python -m local run|up|down|chat|listen|package`; the Makefile calls it."""
+"""`python -m local run|up|down|chat|listen|dataset|package`; the Makefile calls it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ sys.path.insert(0, str(toolchain.ROOT / "lambdas"))
 
 from rich.console import Console
 
-from local import chat, commands, package
+from local import chat, commands, dataset, package
 from local.deploy import DeployFailed
 from local.engine import EngineFailed
 
@@ -27,6 +27,7 @@ def main() -> int:
     talk = subparsers.add_parser("chat", description=chat.__doc__)
     talk.add_argument("arguments", nargs=argparse.REMAINDER, help="options and question of `recado ask`")
     talk.set_defaults(command=chat.chat)
+    subparsers.add_parser("dataset").set_defaults(command=dataset.run)
     subparsers.add_parser("package").set_defaults(command=package.package)
     options = parser.parse_args()
     try:

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         model.running(RUN) as model_server,
         engine.running(RUN, environment=model_server.environment()) as running,
     ):
-        api = _deployed(running, console)
+        api = deployed(running, console)
         console.print(f"  ready after {time.monotonic() - begin:.1f} s\n")
         try:
             showcase.show(api, console)
@@ -70,7 +70,7 @@ def start(console: Console) -> config.Settings:
     """Start and deploy what `up` leaves running. Returns its URL and a key, which are also in CONFIG_FILE."""
     model_server = model.start(UP, outlive_us=True)
     running = engine.attach(UP) or engine.start(UP, environment=model_server.environment(), outlive_us=True)
-    api = _deployed(running, console)
+    api = deployed(running, console)
     _say_if_there_is_no_model(model_server, console)
     lines = {"RECADO_URL": api.url, "RECADO_API_KEY": api.key}
     ENV_FILE.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
@@ -166,7 +166,7 @@ def _secrets_reader(running: Engine | None) -> Callable[[], list[str]]:
     return read
 
 
-def _deployed(running: Engine, console: Console) -> Api:
+def deployed(running: Engine, console: Console) -> Api:
     """The app on this engine, and a key for it."""
     with console.status("synthesising and deploying with the CDK CLI …"):
         started = time.monotonic()

@@ -1,30 +1,26 @@
 """`ops republish`: send events to SNS again, from a job's log or from what was put aside: by the publisher
 itself what SNS refused, by Lambda what the publisher could not read off the stream in time.
 
-Subscribers may see an event twice; its `event_id` is the same.
+Subscribers may see an event of `--job` twice; its `event_id` is the same.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from core.aws import clients
-from core.aws.blobs import Blobs
-from core.aws.dynamodb import new_image
-from core.jobs import JobStore
+from core.aws.blobs import Blobs, parked_key
+from core.aws.dynamodb import Item
+from core.jobs import JobStore, parked
 from core.jobs.publisher import EventPublisher
 from ops import stack
 
-PARKED = "parked/"
-# https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-errors.html
-DISCARDED = "aws/lambda/"
 PAGE = 1000
 
 
@@ -56,29 +52,56 @@ def _send_log(parts: Mapping[str, str], publisher: EventPublisher, job_id: str) 
 
 
 def _send_parked(parts: Mapping[str, str], publisher: EventPublisher) -> int:
-    blobs = Blobs(clients.s3(), parts["DataBucket"])
-    keys = [key for key in blobs.keys(PARKED) if key.endswith(".json")] + list(blobs.keys(DISCARDED))
-    sent = [_send(blobs, publisher, key) for key in keys]
-    refused = sent.count(None)
-    print(f"{sum(filter(None, sent))} events published, {refused} left")
-    return 1 if refused else 0
+    blobs, jobs = Blobs(clients.s3(), parts["DataBucket"]), JobStore(clients.dynamodb(), parts["JobsTable"])
+    sender = ParkedEvents(blobs, jobs, publisher, parts["PublisherFunction"])
+    for key in list(parked.keys(blobs)):
+        sender.send(key)
+    print(f"{sender.sent} events published, {sender.left} left")
+    return 1 if sender.left else 0
 
 
-def _send(blobs: Blobs, publisher: EventPublisher, key: str) -> int | None:
-    """How many events were sent. What SNS refuses again stays where it is, and holds up nothing behind it."""
-    try:
-        items = _items(json.loads(blobs.get(key)))
-        for item in items:
-            publisher.publish(item)
-    except (BotoCoreError, ClientError) as error:
-        print(f"{key}: {error}", file=sys.stderr)
-        return None
-    blobs.delete([key])
-    return len(items)
+class ParkedEvents:
+    """Publishes parked events, each once: an object is deleted as soon as its events are published.
 
+    `function`: the name of the publisher. `sent`, `left`: how many events were published, and could not be.
+    """
 
-def _items(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """One event as the publisher parks it, or the batch in Lambda's report of an invocation that it gave up."""
-    if "payload" not in content:
-        return [content]
-    return [new_image(record) for record in json.loads(content["payload"])["Records"]]
+    def __init__(self, blobs: Blobs, jobs: JobStore, publisher: EventPublisher, function: str) -> None:
+        self._blobs, self._jobs, self._publisher, self._function = blobs, jobs, publisher, function
+        self._published: set[str] = set()
+        self.sent = self.left = 0
+
+    def send(self, key: str) -> None:
+        """What is refused again stays, and holds up nothing behind it. What is unreadable stays, too."""
+        try:
+            items = self._wanted(parked.events(self._blobs.get(key), publisher=self._function))
+            refused = [item for item in items if not self._publish(key, item)]
+            self._keep(key, refused)
+        except (parked.Unreadable, BotoCoreError, ClientError) as error:
+            print(f"{key}: {error}", file=sys.stderr)
+            self.left += 1
+
+    def _wanted(self, items: Sequence[Item]) -> list[Item]:
+        """Those that this run has not published, without events of jobs that were deleted since."""
+        ids = {job_id for item in items if (job_id := parked.job_of(item))}
+        deleted = self._jobs.listing.deleted(ids) if ids else set()
+        new = [item for item in items if item["event_id"] not in self._published]
+        return [item for item in new if parked.job_of(item) not in deleted]
+
+    def _publish(self, key: str, item: Item) -> bool:
+        try:
+            self._publisher.publish(item)
+        except (BotoCoreError, ClientError) as error:
+            print(f"{key}: {error}", file=sys.stderr)
+            return False
+        self._published.add(item["event_id"])
+        self.sent += 1
+        return True
+
+    def _keep(self, key: str, refused: Sequence[Item]) -> None:
+        """Of a batch, keep what was refused, one object an event, so that the next run sends nothing twice."""
+        for item in refused:
+            parked.park(self._blobs, item)
+        if key not in {parked_key(item["event_id"]) for item in refused}:
+            self._blobs.delete([key])
+        self.left += len(refused)

@@ -18,6 +18,7 @@ SQS_RETENTION_MINUTES = 4 * 24 * 60
 # https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
 MIN_UNRESERVED = 100
 MIN_PER_OWNER = 4
+DISK_PER_BYTE = 1.37
 QUEUES = ("indexing", "embedding", "notify", "webhooks")
 RESERVABLE = ("long_poll", "search", "parsing")
 RUNTIMES = ("python3.11", "python3.12", "python3.13", "python3.14", "provided.al2023")
@@ -51,6 +52,7 @@ class Config:
     cors_origins: tuple[str, ...]
     max_inline_bytes: int
     max_upload_bytes: int
+    max_document_bytes: int
     idempotency_hours: int
     wait_seconds_max: int
     link_hours: int
@@ -58,6 +60,7 @@ class Config:
     embedding: str
     embedding_model: str
     embedding_dimensions: int
+    embedding_parallel_calls: int
 
     models: dict[str, dict[str, str]]
     max_output_tokens: int
@@ -77,6 +80,11 @@ class Config:
     agent_answer_tokens: int
     fine_tune_models: tuple[str, ...]
     fine_tune_min_examples: int
+    dataset_memory_mb: int
+    dataset_disk_mb: int
+    dataset_max_rows: int
+    dataset_train_rows: int
+    dataset_train_seconds: int
     job_deadline_minutes: int
 
     account_concurrency: int
@@ -256,6 +264,16 @@ def _schedule_fits_the_retention(config: Config) -> None:
         )
 
 
+def _uploads_fit_the_disk(config: Config) -> None:
+    """A dataset is read into files, and converted beside them: measured, 1.0 and 0.37 times its size."""
+    most = int(config.dataset_disk_mb * 1024**2 / DISK_PER_BYTE)
+    if config.max_upload_bytes > most:
+        raise ConfigError(
+            f"max_upload_bytes: {config.max_upload_bytes} do not fit dataset_disk_mb ({config.dataset_disk_mb}), "
+            f"which is enough for {most}"
+        )
+
+
 def _networks_are_networks(config: Config) -> None:
     for cidr in config.allow_private_cidrs:
         try:
@@ -325,7 +343,8 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("wait_seconds_max", 1, 25),  # the gateway ends a request after 29 s
     _between("link_hours", 1, 24 * 90),
     _between("max_inline_bytes", 1, 262_144),
-    _between("max_upload_bytes", 1, 524_288_000),
+    _between("max_upload_bytes", 1, 7_800_000_000),
+    _between("max_document_bytes", 1, 524_288_000),
     _between("authorizer_cache_seconds", 0, 3600),
     _between("api_throttle_rate", 1, 10_000),
     _between("api_throttle_burst", 1, 10_000),
@@ -335,6 +354,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("link_throttle_burst", 1, 10_000),
     _between("idempotency_hours", 1, 24 * 90),
     _between("embedding_dimensions", 1, 4096),
+    _between("embedding_parallel_calls", 1, 10),  # as many connections as a client keeps
     _between("max_output_tokens", 1, 128_000),
     _models_are_models,
     _base_url_is_a_url,
@@ -348,6 +368,11 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("agent_context_tokens", 200, 100_000),
     _between("agent_answer_tokens", 16, 16_000),
     _between("fine_tune_min_examples", 1, 10_000),
+    _between("dataset_memory_mb", 1769, 10_240),
+    _between("dataset_disk_mb", 512, 10_240),
+    _between("dataset_max_rows", 50, 100_000_000),
+    _between("dataset_train_rows", 1000, 20_000_000),
+    _between("dataset_train_seconds", 10, 600),
     _between("account_concurrency", 10, 100_000),  # a new account has 10
     *(_between(f"{queue}_concurrency", 2, 1000) for queue in QUEUES),
     _between("job_deadline_minutes", 5, SQS_RETENTION_MINUTES),
@@ -371,6 +396,7 @@ _CHECKS: tuple[Callable[[Config], None], ...] = (
     _between("file_retention_days", 1, 3650),
     _overlap_is_smaller_than_chunk,
     _schedule_fits_the_retention,
+    _uploads_fit_the_disk,
     _networks_are_networks,
     _own_hosts_are_hosts,
     _origins_are_origins,

@@ -153,9 +153,10 @@ class ServiceStack(Stack):
             topic=self.fan_out.alerts,
             publisher=self.publisher.function,
             push=self.live.push,
+            reaper=self.reaper.function,
             retry_scheduler=self.webhooks.retry_scheduler,
             webhooks=self.webhooks.queue,
-            dead_letters=(self.indexing, self.embedding, self.webhooks.notify, self.webhooks.queue),
+            queues=(self.indexing, self.embedding, self.webhooks.notify),
         )
 
     def _outputs(self) -> None:
@@ -166,6 +167,7 @@ class ServiceStack(Stack):
             "JobsTable": self._storage.jobs.table_name,
             "DataBucket": self._storage.data.bucket_name,
             "SecretsKey": self._storage.secrets_key.key_arn,
+            "PublisherFunction": self.publisher.function.function_name,
             "DocEventsTopic": self.fan_out.events.topic_arn,
             "ErrorAlertsTopic": self.fan_out.alerts.topic_arn,
         }

@@ -89,7 +89,7 @@ class Operations:
             file, filename = text.encode(), filename or "text.txt"
             content_type = content_type or "text/plain; charset=utf-8"
         if file is not None:
-            job_input["s3_key"] = await self._upload(file, filename, content_type, on_progress)
+            job_input["s3_key"] = await self._upload(file, filename, content_type, kind, on_progress)
         options = {"webhook_url": webhook_url, "webhook_events": as_list(webhook_events), "metadata": metadata}
         body = {"kind": kind, "input": job_input, **without_none(options)}
         return await self._create_job("/jobs", body, idempotency_key)
@@ -101,14 +101,17 @@ class Operations:
         *,
         filename: str | None = None,
         content_type: str | None = None,
+        kind: str = _uploads.DEFAULT_KIND,
         on_progress: OnProgress | None = None,
     ) -> str:
         """Upload a file. Returns the `s3_key` for `submit`. `on_progress(sent, total)` gets numbers of bytes.
 
+        `kind`: of the job that it is for, since each kind has its own limit.
+
         Files from 16 MiB on are uploaded in parts of about 8 MiB, four at a time, each with its own retries. Then
         `on_progress` never goes back, and a blocking client calls it from several threads, one at a time.
         """
-        return await self._upload(file, filename, content_type, on_progress)
+        return await self._upload(file, filename, content_type, kind, on_progress)
 
     @operation
     async def job(self, job_id: str) -> Job:
@@ -327,10 +330,15 @@ class Operations:
         return as_object(response_json(response))
 
     async def _upload(
-        self, file: Source, filename: str | None, content_type: str | None, on_progress: OnProgress | None
+        self,
+        file: Source,
+        filename: str | None,
+        content_type: str | None,
+        kind: str,
+        on_progress: OnProgress | None,
     ) -> str:
         with _uploads.open_content(file, filename, content_type) as content:
-            return await _uploads.upload(self._api, content, on_progress)
+            return await _uploads.upload(self._api, content, kind, on_progress)
 
 
 def _path(job_id: str) -> str:

@@ -29,8 +29,15 @@ MULTIPART_THRESHOLD_BYTES = 16 * 1024 * 1024
 PART_CONCURRENCY = 4
 CHUNK_BYTES = 64 * 1024
 TIMEOUT_SECONDS = 120.0
+DEFAULT_KIND = "document"
 DEFAULT_MEDIA_TYPE = "application/octet-stream"
-MEDIA_TYPES = {".md": "text/markdown", ".txt": "text/plain", ".html": "text/html", ".pdf": "application/pdf"}
+MEDIA_TYPES = {
+    ".csv": "text/csv",
+    ".md": "text/markdown",
+    ".txt": "text/plain",
+    ".html": "text/html",
+    ".pdf": "application/pdf",
+}
 """The most important types. The list of the operating system differs between machines."""
 
 
@@ -72,9 +79,11 @@ def open_content(source: Source, filename: str | None, media_type: str | None) -
         yield _content(source, filename or (Path(name).name if isinstance(name, str) else "file"), media_type)
 
 
-async def upload(api: HttpApi, content: Content, on_progress: OnProgress | None) -> str:
-    """Upload the file in one request or in parts; returns its `s3_key`."""
+async def upload(api: HttpApi, content: Content, kind: str, on_progress: OnProgress | None) -> str:
+    """Upload the file in one request or in parts; returns its `s3_key`. `kind`: of the job, which has a limit."""
     body = {"filename": content.name, "content_type": content.media_type, "size": content.size}
+    if kind != DEFAULT_KIND:  # services before this field refuse it
+        body["kind"] = kind
     if content.size < MULTIPART_THRESHOLD_BYTES:
         single = Upload.of(await api.json("POST", "/uploads", body=body))
         await _put(api, single, content, on_progress)

@@ -74,6 +74,7 @@ class Settings(Environment):
     wait_seconds_max = number()
     max_inline_bytes = number()
     max_upload_bytes = number()
+    max_document_bytes = number()
     max_webhooks = number()
     max_open_jobs = number()
     max_running_jobs = number()

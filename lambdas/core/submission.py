@@ -66,7 +66,7 @@ def submit(
         job_id=job_id,
         blobs=dependencies.blobs,
         max_inline_bytes=config.max_inline_bytes,
-        max_upload_bytes=config.max_upload_bytes,
+        max_upload_bytes=upload_limit(kind),
     )
     job = _draft(
         kind,
@@ -78,6 +78,12 @@ def submit(
         webhook_events=tuple(request.webhook_events or ()),
     )
     return _write(kind, job, idempotency, first_secret)
+
+
+def upload_limit(kind: Kind) -> int:
+    """The most bytes of a file for a job of this kind."""
+    config = dependencies.settings
+    return config.max_upload_bytes if kind.large_uploads else config.max_document_bytes
 
 
 def _check_open_jobs(owner: str, idempotency: Idempotency | None) -> Accepted | None:

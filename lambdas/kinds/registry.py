@@ -3,6 +3,7 @@
 from core.jobs import Kind
 from kinds.agent.kind import AGENT
 from kinds.completion.kind import COMPLETION
+from kinds.dataset.kind import DATASET
 from kinds.document.kind import DOCUMENT
 from kinds.embedding.kind import EMBEDDING
 from kinds.fine_tune.kind import FINE_TUNE
@@ -12,6 +13,7 @@ from kinds.summary.kind import SUMMARY
 ALL = (
     AGENT,
     COMPLETION,
+    DATASET,
     DOCUMENT,
     EMBEDDING,
     FINE_TUNE,

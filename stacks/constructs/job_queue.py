@@ -14,6 +14,9 @@ from constructs import Construct
 VISIBILITY_FACTOR = 6
 MAX_RECEIVES = 5
 DLQ_RETENTION = Duration.days(14)
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-delay-queues.html
+MAX_DELAY_SECONDS = 900
+RUNBOOK = "docs/runbook.md"
 
 
 class JobQueue(Construct):
@@ -33,6 +36,7 @@ class JobQueue(Construct):
         """`drained`: a scheduled function empties the DLQ. If not, messages stay for an operator to redrive."""
         super().__init__(scope, construct_id)
         self.worker = worker
+        self._visibility = _visibility(worker, batch_window)
         self.dead_letters = sqs.Queue(
             self,
             "DeadLetters",
@@ -44,7 +48,7 @@ class JobQueue(Construct):
             self,
             "Queue",
             enforce_ssl=True,
-            visibility_timeout=_visibility(worker, batch_window),
+            visibility_timeout=self._visibility,
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=MAX_RECEIVES),
         )
         worker.add_event_source(
@@ -66,8 +70,22 @@ class JobQueue(Construct):
             threshold=1,
             evaluation_periods=1,
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-            alarm_description=f"Queue {self.node.id}: a message went to the dead-letter queue",
+            alarm_description=describe(
+                f"Queue {self.node.id}: a message went to the dead-letter queue",
+                "Find out why in the worker's log" if drained else "Find out why, and redrive it",
+                f"{self.node.id}DeadLetters",
+            ),
         )
+
+    @property
+    def longest_retries(self) -> Duration:
+        """How old a message may get: delayed as long as SQS allows, and received as often as it may be."""
+        return Duration.seconds(MAX_DELAY_SECONDS + MAX_RECEIVES * self._visibility.to_seconds())
+
+
+def describe(what: str, todo: str, entry: str) -> str:
+    """What an alarm says: what is wrong, what to do, and where more is written about it."""
+    return f"{what}. {todo}: {RUNBOOK}#{entry.lower()}"
 
 
 def _visibility(worker: lambda_.Function, window: Duration | None = None) -> Duration:

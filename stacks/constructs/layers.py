@@ -26,6 +26,9 @@ NO_BYTECODE = """
 takes 1.76 s of CPU, not 0.54. Install {runtime}, and deploy again.
 """
 
+KEPT_FOLDERS = {"scipy": ("sparse", "_lib", "_external")}
+"""Of these packages, functions import no other folder: LightGBM needs the sparse matrices of scipy."""
+
 
 @jsii.implements(ILocalBundling)
 class PipBundling:
@@ -65,6 +68,10 @@ def prune(target: Path) -> None:
                 shutil.rmtree(path)
             elif path.exists():
                 path.unlink()
+    for package, kept in KEPT_FOLDERS.items():
+        for folder in [*(target / package).glob("*/"), *target.glob(f"{package}.libs/")]:
+            if folder.name not in kept:
+                shutil.rmtree(folder)
 
 
 def add_bytecode(target: Path, runtime: str) -> None:

@@ -18,6 +18,7 @@ def submission_environment(config: Config, storage: StorageStack) -> dict[str, s
         "IDEMPOTENCY_HOURS": str(config.idempotency_hours),
         "MAX_INLINE_BYTES": str(config.max_inline_bytes),
         "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
+        "MAX_DOCUMENT_BYTES": str(config.max_document_bytes),
         "MAX_OPEN_JOBS": str(config.max_open_jobs),
         "MODELS": json.dumps(config.models),
     } | agent_environment(config)

@@ -28,7 +28,7 @@ class DocumentConstruct(KindConstruct):
                 layers=("documents",),
                 reserved_concurrency=config.parsing_reserved_concurrency,
                 environment={
-                    "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
+                    "MAX_DOCUMENT_BYTES": str(config.max_document_bytes),
                     "MAX_CHARACTERS": str(config.max_characters),
                     "PARSE_TIMEOUT_SECONDS": str(config.parse_timeout_seconds),
                     "PARSE_MEMORY_MB": str(config.parse_memory_mb),
@@ -91,14 +91,15 @@ class DocumentConstruct(KindConstruct):
                 "CORS_ORIGINS": ",".join(config.cors_origins),
             },
         )
-        storage.jobs.grant_read_data(search)
+        storage.grant_jobs(search, "Query")
         storage.grant_objects(search, read=("vectors/",))
         return search
 
 
 def embedding_environment(config: Config) -> dict[str, str]:
-    """Which model embeds, and where it runs."""
-    return {"EMBEDDING": config.embedding} | index_environment(config)
+    """Which model embeds, where it runs, and how many of its calls a batch makes side by side."""
+    calls = {"EMBEDDING_PARALLEL_CALLS": str(config.embedding_parallel_calls)}
+    return {"EMBEDDING": config.embedding} | calls | index_environment(config)
 
 
 def index_environment(config: Config) -> dict[str, str]:

@@ -27,7 +27,7 @@ class FineTuneConstruct(KindConstruct):
             "ValidateDataset",
             "kinds/fine_tune/validate_dataset",
             # the file, the same in another format, and what is known of each line
-            memory_mb=max(1024, 512 + 3 * config.max_upload_bytes // _MB),
+            memory_mb=max(1024, 512 + 3 * config.max_document_bytes // _MB),
             environment={"FINE_TUNE_MIN_EXAMPLES": str(config.fine_tune_min_examples)},
             read=("uploads/",),
             write=("work/",),

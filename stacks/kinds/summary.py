@@ -27,7 +27,7 @@ class SummaryConstruct(KindConstruct):
             environment={
                 "MODELS": json.dumps(config.models),
                 "SUMMARY_PART_TOKENS": str(config.summary_part_tokens),
-                "MAX_UPLOAD_BYTES": str(config.max_upload_bytes),
+                "MAX_DOCUMENT_BYTES": str(config.max_document_bytes),
                 "MAX_CHARACTERS": str(config.max_characters),
                 "PARSE_TIMEOUT_SECONDS": str(config.parse_timeout_seconds),
                 "PARSE_MEMORY_MB": str(config.parse_memory_mb),

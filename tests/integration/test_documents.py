@@ -181,7 +181,7 @@ class TestUnreadableDocuments:
 
     def test_file_that_grew(self, service: Service, knob: Knob) -> None:
         """The limit on bytes is checked when the file is read, and no more than the limit is read."""
-        knob("ValidateDocument", MAX_UPLOAD_BYTES=8)
+        knob("ValidateDocument", MAX_DOCUMENT_BYTES=8)
         job_id = service.submit("123456789")
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "too_large", "validate")

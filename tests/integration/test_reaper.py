@@ -72,7 +72,7 @@ class TestDeadlines:
         service.cloud.fail(
             "sqs", "ReceiveMessage", "InternalError", function="reaper", when=is_embedding, times=None
         )
-        run_reaper(service.cloud)
+        service.cloud.invoke("reaper", {})
         assert service.job(job_id)["error"]["code"] == "not_started"
 
 

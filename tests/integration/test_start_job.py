@@ -77,6 +77,19 @@ class TestStart:
         service.cloud.settle(within=60)
         service.assert_over(job_id, "failed", "execution_lost")
 
+    def test_execution_that_cannot_be_described_yet(self, service: Service) -> None:
+        """An execution that exists is not known yet: it is looked for again, and the job goes on."""
+        job_id = service.submit()
+        service.cloud.pause("finish_job")
+        service.cloud.poll("publisher")
+        service.cloud.poll("start_job")
+        tell(service, "document.uploaded", job_id)
+        service.cloud.fail("stepfunctions", "DescribeExecution", "ExecutionDoesNotExist", function="start_job")
+        service.cloud.poll("start_job")
+        service.cloud.resume()
+        service.cloud.settle(within=600)
+        service.assert_over(job_id, "completed")
+
     @pytest.mark.parametrize("ending", ["completed", "canceled"])
     def test_ended_job(self, service: Service, ending: str) -> None:
         """The start of a job that has ended is dropped."""

@@ -54,7 +54,16 @@ OWN: Mapping[str, Kind] = {kind.name: kind for kind in (PHOTO_ALBUM, POEM)}
 
 SHIPPED: Mapping[str, Kind] = {
     name: KINDS[name]
-    for name in ("agent", "completion", "document", "embedding", "fine_tune", "replay", "summary")
+    for name in (
+        "agent",
+        "completion",
+        "dataset",
+        "document",
+        "embedding",
+        "fine_tune",
+        "replay",
+        "summary",
+    )
 }
 """The kinds of this project. The lists in these tests do not apply to kinds that somebody adds."""
 

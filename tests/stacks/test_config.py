@@ -65,7 +65,7 @@ def test_every_knob_is_documented_with_its_default() -> None:
 
 def test_every_limit_of_an_owner_is_in_one_table() -> None:
     """docs/operations.md lists what is limited in number, with its default."""
-    sizes = {"max_inline_bytes", "max_upload_bytes", "max_characters", "max_output_tokens"}
+    sizes = {"max_inline_bytes", "max_upload_bytes", "max_document_bytes", "max_characters", "max_output_tokens"}
     section = (ROOT / "docs/operations.md").read_text().partition("## Limits of an owner")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(max_\w+)` \| .+? \| `(\d+)` \| .+ \|$", section, re.MULTILINE)
     limits = {key for key in KNOBS if key.startswith("max_")} - sizes
@@ -135,7 +135,8 @@ BOUNDS = {
     "wait_seconds_max": (1, 25),
     "link_hours": (1, 2160),
     "max_inline_bytes": (1, 262_144),
-    "max_upload_bytes": (1, 524_288_000),
+    "max_upload_bytes": (1, 7_800_000_000),
+    "max_document_bytes": (1, 524_288_000),
     "authorizer_cache_seconds": (0, 3600),
     "api_throttle_rate": (1, 10_000),
     "api_throttle_burst": (1, 10_000),
@@ -145,6 +146,7 @@ BOUNDS = {
     "link_throttle_burst": (1, 10_000),
     "idempotency_hours": (1, 2160),
     "embedding_dimensions": (1, 4096),
+    "embedding_parallel_calls": (1, 10),
     "max_output_tokens": (1, 128_000),
     "chunk_size": (20, 20_000),
     "chunk_overlap": (0, 10_000),
@@ -155,6 +157,11 @@ BOUNDS = {
     "agent_context_tokens": (200, 100_000),
     "agent_answer_tokens": (16, 16_000),
     "fine_tune_min_examples": (1, 10_000),
+    "dataset_memory_mb": (1769, 10_240),
+    "dataset_disk_mb": (512, 10_240),
+    "dataset_max_rows": (50, 100_000_000),
+    "dataset_train_rows": (1000, 20_000_000),
+    "dataset_train_seconds": (10, 600),
     "account_concurrency": (10, 100_000),
     "indexing_concurrency": (2, 1000),
     "embedding_concurrency": (2, 1000),
@@ -189,6 +196,7 @@ WITH: dict[tuple[str, int], dict[str, Any]] = {
     ("delivery_retention_days", 1): {"webhook_schedule_seconds": [0, 60]},
     **{(key, 10_000): {"account_concurrency": 100_000} for key in RESERVED},
     **{(f"{queue}_concurrency", 1000): {"account_concurrency": 1008} for queue in QUEUES},
+    ("dataset_disk_mb", 512): {"max_upload_bytes": 390_000_000},
 }
 
 
@@ -400,3 +408,11 @@ def test_whole_floats_are_integers() -> None:
     """The CDK passes numbers as floats, so 500.0 is read as 500."""
     value = config(chunk_size=500.0).chunk_size
     assert (value, type(value)) == (500, int)
+
+
+def test_uploads_fit_the_disk() -> None:
+    """An upload that the functions of a dataset cannot hold beside its table is refused at synthesis."""
+    assert config(dataset_disk_mb=512, max_upload_bytes=391_876_578).max_upload_bytes == 391_876_578
+    assert refused(dataset_disk_mb=512, max_upload_bytes=391_876_579).startswith(
+        "max_upload_bytes: 391876579 do not"
+    )

@@ -118,6 +118,9 @@ def test_layers_of_functions(app: Assembly) -> None:
         "plan_summary": ["DocumentsLayer"],
         "search": ["VectorsLayer"],
         "worker": ["VectorsLayer"],
+        **{name: ["TablesLayer"] for name in ("clean_dataset", "export_results")},
+        **{name: ["TrainingLayer"] for name in ("train_model", "predict_rows")},
+        "report_results": ["PlotsLayer"],
         **{name: ["SigningLayer"] for name in ("api", "sender")},
     }
 

@@ -158,6 +158,16 @@ def test_layer_has_no_tests_of_packages(pip: list[list[str]], tmp_path: Path) ->
     assert not list(asset.rglob("RECORD"))
 
 
+def test_package_is_cut_to_what_is_imported(tmp_path: Path) -> None:
+    """Of scipy, only the folders are kept that LightGBM imports."""
+    for folder in ("scipy/sparse", "scipy/_lib", "scipy/stats", "scipy.libs", "numpy/linalg"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "scipy" / "__init__.py").touch()
+    layers.prune(tmp_path)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert left == {"scipy", "scipy/__init__.py", "scipy/sparse", "scipy/_lib", "numpy", "numpy/linalg"}
+
+
 def test_another_platform_is_another_asset(pip: list[list[str]], tmp_path: Path) -> None:
     """The same requirements give another asset for another architecture or Python version."""
     builds = [(ARM, "python3.13"), (X86, "python3.13"), (ARM, "python3.12")]

@@ -66,7 +66,7 @@ def drains_dead_letters(function: Properties) -> bool:
 
 
 def counts_dead_letters(alarm: Properties) -> bool:
-    return bool(alarm["Threshold"] == 1)
+    return bool(alarm["Threshold"] == 1 and alarm["Namespace"] == "AWS/SQS")
 
 
 def to_queue(subscription: Properties) -> bool:
@@ -236,7 +236,7 @@ def test_each_rule_has_a_mutation() -> None:
 
 
 def test_rules_see_all_resources(service: Template) -> None:
-    """The template has 4 queues with a DLQ each, 6 mappings, 2 subscriptions, 8 alarms and 3 schedules."""
+    """The template has 4 queues with a DLQ each, 6 mappings, 2 subscriptions, 13 alarms and 3 schedules."""
     kinds = (QUEUE, MAPPING, SUBSCRIPTION, ALARM, INVOKE)
-    assert [len(list(resources(service, kind))) for kind in kinds] == [8, 6, 3, 8, 3]
+    assert [len(list(resources(service, kind))) for kind in kinds] == [8, 6, 3, 13, 3]
     assert len([rule for _, rule in resources(service, SCHEDULE) if is_scheduled(rule)]) == 3

@@ -38,7 +38,7 @@ from core import errors, jobs_table
 from core.auth import KeyStore
 from core.aws.blobs import batch_key, work_folder
 from core.aws.dynamodb import UnexpiredItems
-from core.jobs import Idempotency, Inputs, Job, JobStore
+from core.jobs import Idempotency, Inputs, Job, JobStore, parked
 from core.jobs.deletion import DELETION
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, JobMessage, read_embedding_message
 from core.jobs.results import MAX_RESULT_BYTES, store_if_large
@@ -64,7 +64,6 @@ from kinds.document.index.catalog import Catalog
 from kinds.document.index.vectors import ObjectVectors, Version
 from kinds.document.kind import DOCUMENT
 from kinds.replay.kind import REPLAY
-from ops import republish
 from stacks.config import Config
 from stacks.storage import StorageStack
 from tests.stacks.machines import machines
@@ -93,6 +92,7 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
         },
         "AWS::SNS::Topic": {"FanOutDocEvents7FB2F7E6", "FanOutErrorAlertsBDA55059"},
         "AWS::StepFunctions::StateMachine": {
+            "KindsDatasetMachine18D6243B",
             "KindsDocumentMachine8B61F34C",
             "KindsEmbeddingMachine2AE23BCA",
             "KindsFineTuneMachineB392538C",
@@ -103,6 +103,11 @@ LOGICAL_IDS: Mapping[str, Mapping[str, set[str]]] = {
             "FunctionsValidateDocument7BF26356",
             "FunctionsChunkDocument57C57479",
             "FunctionsStoreVectorsAD9A7289",
+            "FunctionsCleanDataset8D7B5C90",
+            "FunctionsTrainModel19B4560E",
+            "FunctionsPredictRowsB8FABEE9",
+            "FunctionsExportResultsA98DB4E8",
+            "FunctionsReportResults2F7A8D83",
             "FunctionsPlanEmbedding5A426CB0",
             "FunctionsExportEmbeddingF463E6A7",
             "FunctionsPlanSummary2A9217CE",
@@ -132,6 +137,7 @@ OUTPUTS = {
     "JobsTable",
     "DataBucket",
     "SecretsKey",
+    "PublisherFunction",
     "DocEventsTopic",
     "ErrorAlertsTopic",
     "DocumentStateMachine",
@@ -699,7 +705,7 @@ def test_prefixes_of_objects(storage: Template) -> None:
     """Objects with these prefixes expire. `ops republish` reads `parked/` and Lambda's `aws/lambda/`."""
     ((_, bucket),) = resources(storage, "AWS::S3::Bucket")
     assert {rule["Prefix"] for rule in bucket["LifecycleConfiguration"]["Rules"]} == EXPIRING_PREFIXES
-    assert {republish.PARKED, republish.DISCARDED} == {"parked/", "aws/lambda/"}
+    assert {parked.PARKED, parked.DISCARDED} == {"parked/", "aws/lambda/"}
 
 
 def test_fields_of_messages_to_workers() -> None:

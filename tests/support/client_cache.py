@@ -1,4 +1,4 @@
-"""The caches of the simulated cloud, and what else survives cold starts: AWS clients and routes of the API."""
+"""The caches of the simulated cloud, and what survives cold starts: AWS clients and the routes of the API."""
 
 from __future__ import annotations
 

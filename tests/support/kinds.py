@@ -10,6 +10,11 @@ from tests.support.service import Service
 DEFAULT_DEADLINE = 4 * 3600.0
 DATASET = b"".join(b'{"prompt": "What is %d?", "completion": "A number."}\n' % n for n in range(40))
 
+ORDERS = b"order,price,region,returned\n" + b"".join(
+    b"o-%d,%d.5,%s,%s\n" % (n, n % 17, [b"north", b"south", b"east"][n % 3], b"yes" if n % 17 > 11 else b"no")
+    for n in range(160)
+)
+
 
 def deadline(kind: str) -> float:
     """How many seconds a job of this kind may take: its own, or the default of `job_deadline_minutes`."""
@@ -20,6 +25,8 @@ def deadline(kind: str) -> float:
 def example_input(service: Service, kind: str) -> dict[str, Any]:
     """The example of the kind's declaration. If it names a file, one is uploaded."""
     given = dict(KINDS[kind].example)
+    if kind == "dataset":
+        return given | {"s3_key": service.upload(ORDERS, content_type="text/csv")}
     if "s3_key" in given:
         given["s3_key"] = service.upload(b"One two three.", content_type="text/plain")
     if "dataset" in given:

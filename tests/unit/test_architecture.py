@@ -32,7 +32,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"core.webhooks.deliveries"}),
     frozenset({"core.webhooks", "core.dependencies"}),
     frozenset({"core.submission", "core.tasks"}),
-    frozenset({"kinds.completion", "kinds.document", "kinds.fine_tune", "kinds.replay"}),
+    frozenset({"kinds.completion", "kinds.dataset", "kinds.document", "kinds.fine_tune", "kinds.replay"}),
     frozenset({"kinds.agent", "kinds.embedding", "kinds.summary"}),
     frozenset({"kinds.registry"}),
     GROUPS,
@@ -53,6 +53,7 @@ KNOWS_ONE_KIND = {("rest", "replay"), ("webhooks", "replay")}
 READS_ENVIRONMENT = {
     "core.aws.settings",
     "core.dependencies",  # the function's own surroundings, which no webhook may reach
+    "kinds.dataset.engine",  # how much memory the function has
     "kinds.document.reading.parse",  # chooses what its subprocess inherits, which must not be AWS credentials
 }
 MAKES_CLIENTS = {"core.aws.clients", "ops.stack"}
@@ -393,7 +394,10 @@ def test_what_is_imported_is_in_a_layer() -> None:
         "boto3": "boto3==",
         "botocore": "boto3==",
         "cryptography": "cryptography==",
+        "duckdb": "duckdb==",
         "idna": "idna==",
+        "lightgbm": "lightgbm==",
+        "matplotlib": "matplotlib==",
         "numpy": "numpy==",
         "openai": "openai==",
         "pydantic": "pydantic==",

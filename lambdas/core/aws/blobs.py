@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
@@ -15,9 +20,20 @@ if TYPE_CHECKING:
 
 MAX_KEYS_PER_DELETE = 1000  # https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObjects.html
 
+RANGE_BYTES = 8 * 1024 * 1024
+"""Of a large file, so much is moved in one request. S3 takes parts from 5 MiB on."""
+RANGES_AT_ONCE = 4
+MAX_PARTS = 10_000  # https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+
 # https://docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html
 WRONG_PARTS = {"InvalidPart", "InvalidPartOrder", "EntityTooSmall"}
 WRONG_PARTS_MESSAGE = "A part is missing or has another ETag. Upload it again, then complete the upload again."
+
+
+GONE = ("NoSuchKey", "404", "PreconditionFailed", "412")
+SOURCE_GONE = (
+    "The job's file was deleted or changed after the job was submitted. Upload it again and submit a new job."
+)
 
 
 def work_folder(job_id: str) -> str:
@@ -69,13 +85,93 @@ class Blobs:
         except ClientError as error:
             if aws_errors.code(error) == "InvalidRange":  # an empty object has no first byte
                 return b""
-            if aws_errors.code(error) in ("NoSuchKey", "404", "PreconditionFailed", "412"):
-                raise SourceNotFound(
-                    "The job's file was deleted or changed after the job was submitted. "
-                    "Upload it again and submit a new job."
-                ) from error
+            if aws_errors.code(error) in GONE:
+                raise SourceNotFound(SOURCE_GONE) from error
             raise
         return answer["Body"].read()
+
+    def download(self, key: str, path: Path, *, etag: str | None = None) -> int:
+        """Read an object into a file, several ranges at a time, and return its size in bytes.
+
+        Raises SourceNotFound if it does not exist, has another ETag, or is replaced meanwhile.
+        """
+        found = self.head(key)
+        if found is None or etag not in (None, found[1]):
+            raise SourceNotFound(SOURCE_GONE)
+        size, pinned = found
+        with path.open("wb") as file:
+
+            def copy(start: int) -> None:
+                data = self._range(key, start, min(start + RANGE_BYTES, size), etag=pinned)
+                os.pwrite(file.fileno(), data, start)
+
+            _side_by_side(copy, range(0, size, RANGE_BYTES))
+        return size
+
+    def stream(self, key: str, *, etag: str | None = None) -> Iterator[bytes]:
+        """The bytes of an object in order, in blocks; the next ones are read meanwhile. Raises as `download`."""
+        found = self.head(key)
+        if found is None or etag not in (None, found[1]):
+            raise SourceNotFound(SOURCE_GONE)
+        size, pinned = found
+
+        def read(start: int) -> bytes:
+            return self._range(key, start, min(start + RANGE_BYTES, size), etag=pinned)
+
+        if size <= RANGE_BYTES:
+            yield from [read(0)] if size else []
+            return
+        with ThreadPoolExecutor(RANGES_AT_ONCE, thread_name_prefix="range") as pool:
+            starts = iter(range(0, size, RANGE_BYTES))
+            waiting = deque(pool.submit(read, start) for start in islice(starts, RANGES_AT_ONCE))
+            while waiting:
+                block = waiting.popleft().result()
+                waiting.extend(pool.submit(read, start) for start in islice(starts, 1))
+                yield block
+
+    def _range(self, key: str, start: int, end: int, *, etag: str) -> bytes:
+        """The bytes from `start` to before `end`."""
+        try:
+            answer = self._client.get_object(
+                Bucket=self._bucket, Key=key, IfMatch=etag, Range=f"bytes={start}-{end - 1}"
+            )
+        except ClientError as error:
+            if aws_errors.code(error) in GONE:
+                raise SourceNotFound(SOURCE_GONE) from error
+            raise
+        return answer["Body"].read()
+
+    def upload(self, key: str, path: Path, *, content_type: str = "application/octet-stream") -> None:
+        """Write a file, a large one in parts, several at a time. If a part fails, no part is left."""
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            if size <= RANGE_BYTES:
+                self.put(key, file, content_type=content_type)
+                return
+            s3_id = self.create_multipart(key, content_type=content_type)
+            try:
+                self._upload_parts(key, s3_id, file.fileno(), size)
+            except BaseException:
+                self.abort_multipart(key, s3_id)
+                raise
+
+    def _upload_parts(self, key: str, s3_id: str, file: int, size: int) -> None:
+        part_size = max(RANGE_BYTES, -(-size // MAX_PARTS))
+
+        def send(start: int) -> dict[str, Any]:
+            number, data = start // part_size + 1, os.pread(file, part_size, start)
+            answer = self._client.upload_part(
+                Bucket=self._bucket, Key=key, UploadId=s3_id, PartNumber=number, Body=data
+            )
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        parts = _side_by_side(send, range(0, size, part_size))
+        self._client.complete_multipart_upload(
+            Bucket=self._bucket,
+            Key=key,
+            UploadId=s3_id,
+            MultipartUpload={"Parts": parts},
+        )
 
     def head(self, key: str) -> tuple[int, str] | None:
         """Size in bytes and ETag, or None if the object does not exist."""
@@ -202,3 +298,16 @@ class Blobs:
         except ClientError as error:
             if aws_errors.code(error) != "NoSuchUpload":
                 raise
+
+
+def _side_by_side(move: Callable[[int], Any], starts: Sequence[int]) -> list[Any]:
+    """Move each range, and return what came of it. After the first failure no further range is begun."""
+    if len(starts) <= 1:
+        return [move(start) for start in starts]
+    with ThreadPoolExecutor(RANGES_AT_ONCE, thread_name_prefix="range") as pool:
+        running = [pool.submit(move, start) for start in starts]
+        try:
+            return [each.result() for each in running]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

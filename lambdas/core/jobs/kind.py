@@ -143,6 +143,7 @@ class Kind:
     - `runs_on`: a state machine, or a queue worker. A `submittable` kind on a worker has `work`.
     - `deadline`: the setting `job_deadline_minutes` if None.
     - `has_steps`: the work writes steps (`core.jobs.steps`), which are sent to those who follow the job.
+    - `large_uploads`: its uploads may have `max_upload_bytes`, and not only `max_document_bytes`.
     - `headline`: fields of events with numbers that a one-line message (Slack) contains.
 
     Hooks:
@@ -175,6 +176,7 @@ class Kind:
     max_attempts: int = 3
     submittable: bool = True
     has_steps: bool = False
+    large_uploads: bool = False
     headline: tuple[str, ...] = ()
     prepare: Callable[[Any, Inputs], Mapping[str, Any]] = _store_input
     execution_input: Callable[[Job], Mapping[str, Any]] = _no_execution_input

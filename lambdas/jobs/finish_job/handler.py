@@ -7,7 +7,7 @@ from typing import Any
 
 from core.aws import errors as aws_errors
 from core.dependencies import dependencies
-from core.errors import INTERNAL_ERROR, JobClosed, JobDeleted, JobFailure, by_name
+from core.errors import INTERNAL_ERROR, JobClosed, JobDeleted, JobFailure, Unavailable, by_name
 from core.jobs import Job, fail
 from core.jobs.finish import complete_job
 from core.jobs.machine import expire
@@ -17,6 +17,14 @@ from kinds.registry import KINDS
 
 ABORTED = ("aborted", "The job was stopped by an operator. Retry it.")
 INTERNAL = ("internal", INTERNAL_ERROR)
+AWS_FAULTS = {
+    *("Lambda.TooManyRequestsException", "Lambda.ServiceException", "Lambda.AWSLambdaException"),
+    *("Lambda.SdkClientException", "SQS.AmazonSQSException", "SQS.SdkClientException"),
+}
+"""What the state machine has retried in vain: throttled by the account's concurrency, or AWS failed. No code ran.
+
+https://docs.aws.amazon.com/step-functions/latest/dg/bp-lambda-serviceexception.html
+"""
 
 
 @aws_errors.raises_unavailable
@@ -62,7 +70,8 @@ def failed(event: dict[str, Any]) -> Job:
 
 def explain(error: dict[str, str]) -> tuple[str, str]:
     """(code, message) for the job's owner. Errors of other libraries may contain internal details."""
-    known = by_name(error.get("Error", ""))
+    name = error.get("Error", "")
+    known = Unavailable if name in AWS_FAULTS else by_name(name)
     if known is None:
         return INTERNAL
     if issubclass(known, JobFailure):

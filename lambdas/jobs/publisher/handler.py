@@ -13,14 +13,12 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from core.aws import errors as aws_errors
-from core.aws.blobs import parked_key
 from core.aws.dynamodb import Item, new_image
 from core.dependencies import dependencies
-from core.jobs.publisher import OF_JOBS
+from core.jobs import parked
 from core.log import logger
 
 PARKED = "event.parked"
-PARKED_ATTRIBUTES = ("name", "kind", "owner", "event_id", "body", *OF_JOBS)
 CONFIGURATION_ERRORS = {"AuthorizationError", "AccessDenied", "AccessDeniedException", "NotFound"}
 """A policy or a topic is wrong. SNS refuses every event, so all of them wait until it is corrected."""
 
@@ -63,8 +61,7 @@ def park(item: dict[str, Any], error: Exception) -> None:
     Operators get an alert, since nothing else shows that an event is missing.
     """
     logger.error("event parked", event_id=item["event_id"], reason=aws_errors.code(error))
-    facts = {key: value for key, value in item.items() if key in PARKED_ATTRIBUTES}
-    dependencies.blobs.put(parked_key(item["event_id"]), json.dumps(facts).encode())
+    parked.park(dependencies.blobs, item)
     alert = json.dumps({"event": PARKED, "event_id": item["event_id"], "reason": aws_errors.code(error)})
     try:
         dependencies.publisher.alert({**item, "name": PARKED, "body": alert})

@@ -5,13 +5,15 @@ The deadline of such a job has passed, or a message about it is in a dead-letter
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from core.aws import task_tokens
 from core.aws.batch import drain, log_and_continue
 from core.dependencies import dependencies
 from core.errors import NotFound, Unavailable
-from core.jobs import fail
+from core.jobs import fail, parked
 from core.jobs.deletion import DELETION, request_deletion
 from core.jobs.machine import expire
 from core.jobs.queue_messages import BatchMessage, IndexingMessage, read_embedding_message
@@ -22,17 +24,39 @@ WORKER_FAILED = "The worker failed too often."
 
 
 def handler(event: dict[str, Any], context: Any) -> None:
+    """Every step is tried. If one fails, the run counts as failed, which an alarm watches."""
     config = dependencies.settings
-    with log_and_continue():
-        end_overdue_jobs()
-    with log_and_continue():
-        continue_deletions()
-    for queue_url, handle in (
-        (config.indexing_dlq_url, handle_indexing_message),
-        (config.embedding_dlq_url, handle_embedding_message),
-    ):
-        with log_and_continue(queue=queue_url):
-            drain(dependencies.sqs, queue_url, handle)
+    steps: dict[str, Callable[[], None]] = {
+        "overdue jobs": end_overdue_jobs,
+        "deletions": continue_deletions,
+        "indexing DLQ": lambda: drain(dependencies.sqs, config.indexing_dlq_url, handle_indexing_message),
+        "embedding DLQ": lambda: drain(dependencies.sqs, config.embedding_dlq_url, handle_embedding_message),
+        "parked events": lambda: report_parked_events(time.time(), context.function_name),
+    }
+    failed = [name for name, step in steps.items() if not _succeeds(name, step)]
+    if failed:
+        raise Unavailable(f"failed: {', '.join(failed)}")
+
+
+def _succeeds(name: str, step: Callable[[], None]) -> bool:
+    try:
+        step()
+    except Exception:
+        logger.exception("failed, continuing with the rest", step=name)
+        return False
+    return True
+
+
+def report_parked_events(now: float, function: str) -> None:
+    """Once an hour, count the objects of events that could not be published. `now`: epoch seconds.
+
+    The count is a metric of this function, which an alarm watches.
+    """
+    if int(now) // 60 % 60:
+        return
+    count = sum(1 for _ in parked.keys(dependencies.blobs))
+    if count:
+        logger.error("events are parked", **parked.metric(count, function=function, at=now))
 
 
 def end_overdue_jobs() -> None:

@@ -14,7 +14,7 @@ from core.aws import errors as aws_errors
 from core.aws.batch import BatchResponse, Record, process
 from core.aws.task_tokens import EXECUTION_LOST
 from core.dependencies import dependencies
-from core.errors import JobClosed, NotFound
+from core.errors import JobClosed, NotFound, Unavailable
 from core.jobs import Job, Kind, fail
 from core.jobs.deletion import DELETION
 from core.jobs.finish import clean_up
@@ -124,8 +124,15 @@ def start_delay(age: float) -> int:
 
 
 def _check_existing_execution(job: Job) -> None:
-    """Fail the job if its execution, which was started before, has ended and left the job open."""
-    if _execution_status(job) != "RUNNING":
+    """Fail the job if its execution, which was started before, has ended and left the job open.
+
+    One that exists and cannot be described yet is looked for when the message comes again: DescribeExecution is
+    eventually consistent.
+    """
+    status = _execution_status(job)
+    if status == "NONE":
+        raise Unavailable("the execution exists and cannot be described yet")
+    if status != "RUNNING":
         code, message = EXECUTION_LOST
         dependencies.jobs.apply(job.job_id, fail(code=code, message=message))
 

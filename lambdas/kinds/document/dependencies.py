@@ -19,6 +19,7 @@ class DocumentSettings(Environment):
     embedding = text()
     embedding_model = text()
     embedding_dimensions = number()
+    embedding_parallel_calls = number()
     chunk_size = number()
     chunk_overlap = number()
     chunks_per_batch = number()
@@ -58,6 +59,7 @@ class DocumentDependencies(Parts):
             model=self.settings.embedding_model,
             dimensions=self.settings.embedding_dimensions,
             client=clients.client,
+            parallel=self.settings.embedding_parallel_calls,
         )
 
     @part
@@ -65,7 +67,7 @@ class DocumentDependencies(Parts):
         from kinds.document.reading.parse import Limits
 
         return Limits(
-            max_bytes=dependencies.settings.max_upload_bytes,
+            max_bytes=dependencies.settings.max_document_bytes,
             max_characters=self.settings.max_characters,
             timeout_seconds=self.settings.parse_timeout_seconds,
             memory_mb=self.settings.parse_memory_mb,

@@ -31,8 +31,8 @@ from core.log import logger
 MIN_REMAINING_MILLISECONDS = 15_000
 """The most that sending to the subscribers of one job takes. With less left, the rest of a batch is retried."""
 MAX_TRIES = 20
-HANDSHAKE_RETRY_SECONDS = 0.1
-"""Most handshakes take less."""
+MAX_HANDSHAKE_TRIES = 100
+"""A stream that is read more often than AWS reads it ends here."""
 MAX_SUBSCRIBERS = 1000
 """Of one job. Everybody who has its link can subscribe, and each subscriber delays the others a little."""
 Record = Mapping[str, Any]
@@ -179,13 +179,18 @@ def _record(subscription: Subscription, outcome: SendOutcome, offset: int) -> No
 def _try_again(subscription: Subscription, outcome: SendOutcome) -> None:
     """What a subscriber lacks is sent again, unless its connection is closed or could not be reached for long."""
     subscriptions = dependencies.subscriptions
-    if outcome is SendOutcome.GONE and time.time() - subscription.connected_at >= HANDSHAKE_SECONDS:
+    if outcome is SendOutcome.GONE and _handshake_is_over(subscription):
         subscriptions.delete_connection(subscription.connection_id)
     elif outcome is SendOutcome.FAILED and subscription.tries >= MAX_TRIES:
         _disconnect(subscription.connection_id)
-    else:
-        time.sleep(HANDSHAKE_RETRY_SECONDS if outcome is SendOutcome.GONE else 0)
+    else:  # without a pause, since all jobs of the shard would wait: the stream is read four times a second
         subscriptions.request_again(subscription)
+
+
+def _handshake_is_over(subscription: Subscription) -> bool:
+    return (
+        time.time() - subscription.connected_at >= HANDSHAKE_SECONDS or subscription.tries >= MAX_HANDSHAKE_TRIES
+    )
 
 
 def _disconnect(connection_id: str) -> None:

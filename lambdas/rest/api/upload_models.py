@@ -19,6 +19,7 @@ class UploadRequest(Request):
     """A file to upload."""
 
     filename: ShortText
+    kind: ShortText = Field("document", description="The kind of job that it is for: each has its own limit.")
     content_type: MediaType = "application/octet-stream"
     size: int = Field(gt=0, description="The exact size in bytes.")
     parts: bool = Field(False, description="Whether to upload the file in parts, several at a time.")

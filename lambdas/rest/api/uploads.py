@@ -16,6 +16,8 @@ from core import events, ids
 from core.dependencies import dependencies
 from core.errors import InvalidRequest, NotFound, PayloadTooLarge
 from core.http import caller, json_response, no_content, root_url
+from core.submission import upload_limit
+from kinds.registry import KINDS
 from rest.api.parts import MISSING, MultipartId, part_sizes
 from rest.api.upload_models import (
     CompleteRequest,
@@ -28,6 +30,7 @@ from rest.api.upload_models import (
 
 router = Router()
 EXPIRES_SECONDS = 3600
+MAX_PUT_BYTES = 5 * 1024**3  # https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html
 UploadId = Annotated[str, Path(description="The `upload_id` that POST /uploads returned.")]
 
 
@@ -39,11 +42,9 @@ UploadId = Annotated[str, Path(description="The `upload_id` that POST /uploads r
 )
 def create(request: UploadRequest) -> Response[Upload | MultipartUpload]:
     owner = caller(router, "jobs:write")
-    config = dependencies.settings
-    if request.size > config.max_upload_bytes:
-        message = f"The file has {request.size} bytes; the limit is {config.max_upload_bytes}. Split it."
-        raise PayloadTooLarge(message, field="size")
-    dependencies.daily_quotas.use(owner, "uploads", limit=config.max_uploads_per_day, what="uploads")
+    _check_size(request)
+    limit = dependencies.settings.max_uploads_per_day
+    dependencies.daily_quotas.use(owner, "uploads", limit=limit, what="uploads")
     key = f"uploads/{owner}/{ids.new('upl')}/{_safe(request.filename)}"
     urls = _in_parts(key, request) if request.parts else _in_one_piece(key, request)
     expires_at = events.timestamp(time.time() + EXPIRES_SECONDS)
@@ -74,6 +75,20 @@ def abort(upload_id: UploadId) -> Response[Any]:
     upload = MultipartId.read(upload_id, owner=caller(router, "jobs:write"))
     dependencies.blobs.abort_multipart(upload.key, upload.s3_id)
     return no_content()
+
+
+def _check_size(request: UploadRequest) -> None:
+    kind = KINDS.get(request.kind)
+    if kind is None or not kind.submittable:
+        names = ", ".join(sorted(name for name, each in KINDS.items() if each.submittable))
+        raise InvalidRequest(f"There is no such kind of job. The kinds are: {names}.", field="kind")
+    limit = upload_limit(kind)
+    if request.size > limit:
+        message = f"The file has {request.size} bytes; the limit of the kind {kind.name} is {limit}. Split it."
+        raise PayloadTooLarge(message, field="size")
+    if request.size > MAX_PUT_BYTES and not request.parts:
+        message = f'One request moves at most {MAX_PUT_BYTES} bytes. Send "parts": true to upload it in parts.'
+        raise PayloadTooLarge(message, field="size")
 
 
 def _in_one_piece(key: str, request: UploadRequest) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_bodies_are_accepted() -> None:
     for line, body in bodies:
         accepting[line].model_validate(body)
     upload = {"filename": "a.md", "content_type": "text/plain; charset=utf-8", "size": 4}
-    for options in ({}, {"parts": True}):
+    for options in ({}, {"parts": True}, {"kind": "dataset"}):
         uploads.UploadRequest.model_validate(upload | options)
     uploads.CompleteRequest.model_validate({"parts": [{"number": 1, "etag": '"e"'}]})
 

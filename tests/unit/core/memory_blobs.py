@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 from core.aws.blobs import Blobs
@@ -25,6 +26,15 @@ class MemoryBlobs(Blobs):
         if key not in self.objects:
             raise SourceNotFound(key)
         return self.objects[key]
+
+    def download(self, key: str, path: Path, *, etag: str | None = None) -> int:
+        return path.write_bytes(self.get(key, etag=etag))
+
+    def stream(self, key: str, *, etag: str | None = None) -> Iterator[bytes]:
+        yield self.get(key, etag=etag)
+
+    def upload(self, key: str, path: Path, *, content_type: str = "") -> None:
+        self.objects[key] = path.read_bytes()
 
     def head(self, key: str) -> tuple[int, str] | None:
         return (len(self.objects[key]), '"etag"') if key in self.objects else None

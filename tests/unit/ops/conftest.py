@@ -81,6 +81,7 @@ def deployed(dynamodb: Any, jobs_table: str, s3: Any, bucket: str, monkeypatch: 
     parts = {
         "JobsTable": jobs_table,
         "DataBucket": bucket,
+        "PublisherFunction": "publisher",
         "DocEventsTopic": "doc-events",
         "ErrorAlertsTopic": "error-alerts",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -11,6 +12,7 @@ from botocore.exceptions import ClientError
 from core.dependencies import dependencies
 from core.jobs import Job, begin, fail
 from core.jobs.publisher import EventPublisher
+from core.jobs.tombstones import Tombstones
 from jobs.publisher import handler as publisher
 from kinds.document.kind import DOCUMENT
 from ops import republish
@@ -93,6 +95,82 @@ def test_an_event_that_sns_refuses_stays_parked(ops: Ops, deployed: Deployment) 
     assert result.err.startswith(f"{refused}: ")
     assert list(deployed.blobs.keys("")) == [refused]
     assert [body for body, _ in sent(deployed)] == ["accept me"]
+
+
+PUBLISHER = "arn:aws:lambda:eu-west-1:123456789012:function:publisher"
+
+
+def discard(deployed: Deployment, *items: dict[str, Any], function: str = PUBLISHER, name: str = "a") -> str:
+    """What Lambda writes when it gives up on a batch."""
+    records = [
+        {"eventName": "INSERT", "dynamodb": {"NewImage": {key: {"S": value} for key, value in item.items()}}}
+        for item in items
+    ]
+    report = {"requestContext": {"functionArn": function}, "payload": json.dumps({"Records": records})}
+    deployed.blobs.put(f"aws/lambda/1-2/shard/{name}", json.dumps(report).encode())
+    return f"aws/lambda/1-2/shard/{name}"
+
+
+def logged(number: int, **facts: str) -> dict[str, Any]:
+    """An event's item, as the stream has it."""
+    body = json.dumps({"event": "document.chunked", "job_id": facts.pop("job_id", "job_1"), "number": number})
+    common = {"entity": "event", "name": "document.chunked", "kind": "document", "owner": "ana"}
+    return {
+        **common,
+        "event_id": f"evt_{number}",
+        "body": body,
+        "lifecycle": "progress",
+        "status": "running",
+    } | facts
+
+
+def test_records_that_are_no_events_are_dropped(ops: Ops, deployed: Deployment) -> None:
+    """Of a discarded batch only the events are sent, and of another reader's batch nothing."""
+    subscription = {"pk": "JOB#1", "sk": "SUBSCRIBER#a", "entity": "subscription", "state": "requested"}
+    discard(deployed, logged(1), subscription)
+    discard(deployed, subscription, logged(2), function=PUBLISHER.replace("publisher", "push"), name="b")
+    assert ops("republish", "--parked") == Result(0, "1 events published, 0 left\n", "")
+    assert [json.loads(body)["number"] for body, _ in sent(deployed)] == [1]
+    assert list(deployed.blobs.keys("")) == []
+
+
+def test_no_event_of_a_batch_is_sent_twice(ops: Ops, deployed: Deployment) -> None:
+    """SNS refuses one event of a batch: the next run sends that one alone."""
+    batch = [logged(number) for number in (1, 2, 3)]
+    discard(deployed, *batch)
+    discard(deployed, batch[0], name="again")
+    refused = batch[1]["body"]
+    deployed.topics.refused[refused] = ClientError({"Error": {"Code": "InvalidParameter"}}, "Publish")
+    first = ops("republish", "--parked")
+    assert (first.status, first.out) == (1, "2 events published, 1 left\n")
+    assert list(deployed.blobs.keys("")) == ["parked/evt_2.json"]
+    deployed.topics.refused.clear()
+    assert ops("republish", "--parked").out == "1 events published, 0 left\n"
+    assert [json.loads(body)["number"] for body, _ in sent(deployed)] == [1, 3, 2]
+
+
+def test_events_of_a_deleted_job_are_not_sent(ops: Ops, deployed: Deployment) -> None:
+    """As the publisher drops them, so does the command, and removes them."""
+    gone = failed_job(deployed)
+    table = deployed.jobs.log._table
+    Tombstones(deployed.jobs.log._client, table).mark(gone.job_id, owner=gone.owner)
+    discard(deployed, logged(1, job_id=gone.job_id), logged(2))
+    assert ops("republish", "--parked").out == "1 events published, 0 left\n"
+    assert [json.loads(body)["number"] for body, _ in sent(deployed)] == [2]
+    assert list(deployed.blobs.keys("")) == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[1]", b"null", b"caf\xe9", b'{"payload": "x"}', b'{"payload": 1}']
+)
+def test_what_is_unreadable_stays_and_holds_up_nothing(ops: Ops, deployed: Deployment, content: bytes) -> None:
+    """The error names the object."""
+    deployed.blobs.put("aws/lambda/0", content)
+    discard(deployed, logged(1))
+    result = ops("republish", "--parked")
+    assert (result.status, result.out) == (1, "1 events published, 1 left\n")
+    assert result.err.startswith("aws/lambda/0: it is neither an event nor a report of Lambda")
+    assert list(deployed.blobs.keys("")) == ["aws/lambda/0"]
 
 
 def test_events_that_the_publisher_parked_are_sent(

@@ -8,6 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -64,14 +65,26 @@ class BedrockEmbedder:
         *,
         model: str,
         dimensions: int,
+        parallel: int = 1,
         sleep: Callable[[float], None] = lambda seconds: time.sleep(seconds),
     ) -> None:
+        """`parallel`: how many calls are made side by side for the texts of one batch."""
         self.model, self.dimensions = model, dimensions
-        self._client, self._sleep = client, sleep
+        self._client, self._parallel, self._sleep = client, parallel, sleep
 
     def embed(self, texts: Sequence[str], *, seconds_left: SecondsLeft) -> Iterator[Vector]:
-        for text in texts:
-            yield self._invoke_with_retries(text, seconds_left).vector
+        if min(self._parallel, len(texts)) <= 1:
+            for text in texts:
+                yield self._invoke_with_retries(text, seconds_left).vector
+            return
+        with ThreadPoolExecutor(self._parallel) as pool:
+            calls = [pool.submit(self._invoke_with_retries, text, seconds_left) for text in texts]
+            try:
+                for call in calls:
+                    yield call.result().vector
+            finally:  # after an error, those that have not begun are not paid for
+                for call in calls:
+                    call.cancel()
 
     def embed_text(self, text: str, *, seconds_left: SecondsLeft, max_faults: int) -> Embedded:
         return self._invoke_with_retries(text, seconds_left, max_faults)
@@ -131,11 +144,11 @@ class LocalEmbedder:
         return Embedded(vector)
 
 
-def make(kind: str, *, model: str, dimensions: int, client: Callable[[str], Any]) -> Embedder:
+def make(kind: str, *, model: str, dimensions: int, client: Callable[[str], Any], parallel: int = 1) -> Embedder:
     """The embedder of this kind, `bedrock` or `local`. `client` makes a boto3 client by the service's name."""
     if kind == "local":
         return LocalEmbedder(model=model, dimensions=dimensions)
-    return BedrockEmbedder(client("bedrock-runtime"), model=model, dimensions=dimensions)
+    return BedrockEmbedder(client("bedrock-runtime"), model=model, dimensions=dimensions, parallel=parallel)
 
 
 def unit(vector: Vector) -> Vector:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -208,3 +210,51 @@ def test_errors_of_abort_multipart(blobs: Blobs) -> None:
     calls.fail("s3", "AbortMultipartUpload", "AccessDenied")
     with calls.intercepted(), pytest.raises(ClientError, match="AccessDenied"):
         blobs.abort_multipart("k", "id")
+
+
+# ── large files ──────────────────────────────────────────────────────────────────────────────────────────────
+
+PART = 5 * 1024 * 1024  # the least that S3 takes
+
+
+@pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 2 * PART + 7])
+def test_files(blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """A file is written in parts and read in ranges, and comes back with the same bytes."""
+    monkeypatch.setattr(module, "RANGE_BYTES", PART)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(random.Random(size).randbytes(size))
+    blobs.upload("k", source)
+    assert blobs.download("k", target) == size
+    assert target.read_bytes() == source.read_bytes() == b"".join(blobs.stream("k"))
+
+
+def test_pinned_file(blobs: Blobs, tmp_path: Path) -> None:
+    """A file that is missing or has another ETag is not read."""
+    etag = blobs.put("k", b"old")
+    blobs.put("k", b"new")
+    for key in ("k", "nothing"):
+        with pytest.raises(SourceNotFound):
+            blobs.download(key, tmp_path / "target", etag=etag)
+        with pytest.raises(SourceNotFound):
+            list(blobs.stream(key, etag=etag))
+
+
+def test_file_replaced_while_it_is_read(blobs: Blobs, tmp_path: Path) -> None:
+    """Every range has the ETag of the first request, so no file is mixed from two versions."""
+    blobs.put("k", b"old")
+    calls = Calls(Clock())
+    calls.fail("s3", "GetObject", "PreconditionFailed")
+    with calls.intercepted(), pytest.raises(SourceNotFound):
+        blobs.download("k", tmp_path / "target")
+
+
+def test_failed_part(blobs: Blobs, s3: Any, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a part fails, the upload is aborted and the object does not exist."""
+    monkeypatch.setattr(module, "RANGE_BYTES", PART)
+    (tmp_path / "source").write_bytes(bytes(PART + 1))
+    calls = Calls(Clock())
+    calls.fail("s3", "UploadPart", "AccessDenied", times=None)
+    with calls.intercepted(), pytest.raises(ClientError, match="AccessDenied"):
+        blobs.upload("k", tmp_path / "source")
+    assert blobs.head("k") is None
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)

@@ -31,6 +31,9 @@ def test_job_failures(cls: type[errors.JobFailure]) -> None:
     [
         ("Throttled", '{"errorMessage": "secret"}', "throttled"),
         ("Unavailable", '{"errorMessage": "secret"}', "unavailable"),
+        ("Lambda.TooManyRequestsException", "secret", "unavailable"),
+        ("Lambda.ServiceException", "secret", "unavailable"),
+        ("SQS.AmazonSQSException", "secret", "unavailable"),
         ("ValueError", '{"errorMessage": "secret"}', "internal"),
         ("Runtime.ExitError", '{"errorMessage": "secret"}', "internal"),
         ("States.DataLimitExceeded", "secret", "internal"),

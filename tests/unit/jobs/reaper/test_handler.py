@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from core import events
+from core.aws.blobs import Blobs
 from core.dependencies import dependencies
+from core.errors import Unavailable
 from core.jobs import JobStore
 from core.jobs.machine import NEVER_STARTED, wait_for_place
-from jobs.reaper.handler import handler
+from jobs.reaper.handler import handler, report_parked_events
 from kinds.document.kind import DOCUMENT
 from tests.simulated_cloud.calls import Calls
 from tests.simulated_cloud.clock import Clock
@@ -62,8 +64,12 @@ def store(calls: Calls, jobs_table: str) -> JobStore:
     return dependencies.jobs
 
 
+class Context:
+    function_name = "reaper-1"
+
+
 def run() -> None:
-    handler({}, None)
+    handler({}, Context())
 
 
 def test_deadline_of_a_waiting_job(store: JobStore) -> None:
@@ -113,9 +119,29 @@ def test_refused_token(store: JobStore, queues: Queues, calls: Calls) -> None:
     assert queues.left("EMBEDDING_DLQ_URL") == 0
 
 
+@pytest.mark.parametrize(("minute", "parked"), [(0, 2), (0, 0), (1, 2), (59, 2)])
+def test_parked_events_are_a_metric(
+    blobs: Blobs, environment: dict[str, str], logged: Callable[[], list[dict[str, Any]]], minute: int, parked: int
+) -> None:
+    """Once an hour their number is logged in the embedded metric format, if there are any."""
+    for key in ["parked/evt_1.json", "aws/lambda/1/shard/report", "parked/readme.txt"][
+        : parked + 1 if parked else 0
+    ]:
+        blobs.put(key, b"{}")
+    report_parked_events(3600 * 500_000 + 60 * minute + 7.5, "reaper-1")
+    found = [entry for entry in logged() if "_aws" in entry]
+    assert [(entry["ParkedEvents"], entry["FunctionName"]) for entry in found] == (
+        [(2, "reaper-1")] if parked and minute == 0 else []
+    )
+    for entry in found:
+        (directive,) = entry["_aws"]["CloudWatchMetrics"]
+        assert (directive["Namespace"], directive["Dimensions"]) == ("Recado", [["FunctionName"]])
+        assert entry["_aws"]["Timestamp"] == (3600 * 500_000 + 7.5) * 1000
+
+
 @pytest.mark.parametrize("failing", ["INDEXING_DLQ_URL", "EMBEDDING_DLQ_URL"])
 def test_unreadable_queue(store: JobStore, queues: Queues, calls: Calls, failing: str) -> None:
-    """If one queue cannot be read, the other one and the deadlines are handled."""
+    """If one queue cannot be read, the other one and the deadlines are handled, and the run counts as failed."""
     past = events.timestamp(time.time() - 1)
     overdue = store.submit(DOCUMENT, job(at=time.time(), deadline=past)).job.job_id
     unstarted = store.submit(DOCUMENT, job(at=time.time())).job.job_id
@@ -123,6 +149,7 @@ def test_unreadable_queue(store: JobStore, queues: Queues, calls: Calls, failing
     queues.put("EMBEDDING_DLQ_URL", {"task_token": "t" * 20, "job_id": "job_1"})
     url = queues.urls[failing]
     calls.fail("sqs", "ReceiveMessage", "InternalError", when=lambda call: call.params["QueueUrl"] == url)
-    run()
+    with pytest.raises(Unavailable, match=f"failed: {failing.split('_')[0].lower()} DLQ"):
+        run()
     assert store.get(overdue).status == "failed"
     assert [queues.left(name) for name in DEAD] == [int(name == failing) for name in DEAD]

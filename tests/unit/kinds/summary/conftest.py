@@ -14,7 +14,7 @@ from tests.unit.kinds.summary.model import MODEL, FakeCaller
 SETTINGS = {
     "MODELS": json.dumps({MODEL.name: {}, "bedrock/unpriced": {}, "bedrock/small": {"tokens": "500/m"}}),
     "MAX_CHARACTERS": "1000000",
-    "MAX_UPLOAD_BYTES": "1000000",
+    "MAX_DOCUMENT_BYTES": "1000000",
     "PARSE_TIMEOUT_SECONDS": "30",
     "PARSE_MEMORY_MB": "1024",
 }

@@ -122,8 +122,8 @@ def test_parts(api: Api) -> None:
 
 
 def test_largest_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest file has 63 parts, and the response is far below Lambda's limit of 6 MB."""
-    monkeypatch.setenv("MAX_UPLOAD_BYTES", "524288000")
+    """The largest document has 63 parts, and the response is far below Lambda's limit of 6 MB."""
+    monkeypatch.setenv("MAX_DOCUMENT_BYTES", "524288000")
     forget()
     answer = api("POST", "/uploads", FILE | {"size": 524_288_000, "parts": True})
     place = answer.json
@@ -132,3 +132,9 @@ def test_largest_file(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     token = 2_000  # of the function's role, in each URL, which has none here
     assert len(answer.body) + 63 * token < 600_000
     assert len({part["url"] for part in place["parts"]}) == 63
+
+
+@pytest.mark.parametrize("kind", ["nothing", "replay", ""])
+def test_kind_of_upload(api: Api, kind: str) -> None:
+    """An upload for a kind that nobody can submit is refused. The error names the field."""
+    assert problem(api("POST", "/uploads", FILE | {"kind": kind}), 422, "invalid_request")["field"] == "kind"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import io
+import itertools
 import json
 import math
 import sys
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -89,6 +91,44 @@ def test_any_throttling(texts: list[str], throttled: set[int]) -> None:
     assert [vector[0] for vector in embed(embedder(client), texts)] == [len(text) for text in texts]
     assert [request["inputText"] for request in client.requests] == texts
     assert client.calls == len(texts) + len([call for call in throttled if call < client.calls])
+
+
+class Meeting(Bedrock):
+    """A model whose calls each wait until `parties` of them are there."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(parties)
+
+    def invoke_model(self, **request: Any) -> Any:
+        self.barrier.wait(timeout=10)
+        return super().invoke_model(**request)
+
+
+def test_calls_are_made_side_by_side() -> None:
+    """Four calls wait for each other, so all are under way at once. Vectors are in the order of the texts."""
+    texts = ["x" * length for length in range(1, 9)]
+    subject = BedrockEmbedder(Meeting(4), model=MODEL, dimensions=4, parallel=4)
+    assert [vector[0] for vector in embed(subject, texts)] == [len(text) for text in texts]
+
+
+@given(st.lists(st.text(max_size=5), max_size=8), st.sets(st.integers(1, 30)), st.integers(1, 10))
+def test_any_throttling_side_by_side(texts: list[str], throttled: set[int], parallel: int) -> None:
+    """However many calls are made at once and whichever are throttled, each text has its vector, in order."""
+    client = Bedrock(lambda call: THROTTLE if call in throttled else None)
+    subject = BedrockEmbedder(client, model=MODEL, dimensions=4, parallel=parallel, sleep=FakeClock().sleep)
+    assert [vector[0] for vector in embed(subject, texts)] == [len(text) for text in texts]
+
+
+def test_vectors_before_an_error_are_kept() -> None:
+    """What came before the text that fails is there to be stored, and what has not begun is not called."""
+    client = Bedrock(lambda call: refusal("AccessDeniedException") if call == 3 else None)
+    subject = BedrockEmbedder(client, model=MODEL, dimensions=4, parallel=2)
+    vectors = subject.embed(["a"] * 50, seconds_left=endless)
+    assert len(list(itertools.islice(vectors, 2))) == 2
+    with pytest.raises(ClientError, match="AccessDenied"):
+        next(vectors)
+    assert client.calls < 50
 
 
 @pytest.mark.parametrize(
