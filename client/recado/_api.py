@@ -265,12 +265,14 @@ class Operations:
                 yield event
 
     @operation
-    async def live_ticket(self) -> LiveTicket:
+    async def live_ticket(self, *, ask: bool = False) -> LiveTicket:
         """A ticket that opens one WebSocket for all your jobs, once and within a minute.
 
-        Give it to a browser, for example: the ticket needs no key. `docs/waiting.md` describes the messages.
+        Give it to a browser, for example: the ticket needs no key. `docs/waiting.md` describes the messages. With
+        `ask`, the WebSocket may submit questions to agents; the key needs the scope `jobs:write`.
         """
-        return LiveTicket.of(await self._api.json("POST", "/live/tickets"))
+        body = {"ask": True} if ask else None
+        return LiveTicket.of(await self._api.json("POST", "/live/tickets", body=body))
 
     @operation
     async def documents(self) -> tuple[Document, ...]:

@@ -22,20 +22,20 @@ from websockets.asyncio.client import connect
 
 from local.toolchain import ROOT
 from recado import Recado
-from recado.models import Job
+from recado.models import Job, Step
 from tests.e2e.conftest import SystemWithModel
 from tests.e2e.cutting_proxy import CuttingProxy, through
 
 QUESTION = "Where does the cellar key hang?"
 TYPES = ["thinking", "tool_use", "tool_result", "thinking", "token"]
-WORDS, SECONDS_PER_WORD = 20, 0.12
+WORDS, SECONDS_PER_WORD = 20, 0.09
 MAX_CUT_BYTES = 900  # fewer than what is told of one question
 Messages = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def client(system: SystemWithModel) -> Iterator[Recado]:
-    """Of an owner with two documents. The model takes two seconds for its answer."""
+    """Of an owner with two documents. The model takes some two seconds for its answer."""
     _set_model(system, SECONDS_PER_WORD)
     with Recado(system.url, system.caller("agents").key) as client:
         texts = {"house": "The cellar key hangs behind the door.", "garden": "The roses need water."}
@@ -51,8 +51,21 @@ def _set_model(system: SystemWithModel, seconds_per_word: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def answered(client: Recado) -> Job:
-    return client.ask(QUESTION, timeout=60)
+def listened(client: Recado) -> tuple[Job, list[list[Step]]]:
+    """A job, and what three listeners were told while it ran."""
+    job, ways = submit(client), ("websocket", "websocket", "sse")
+    with ThreadPoolExecutor(len(ways)) as pool:
+        watched = [pool.submit(_watch, client, job, way) for way in ways]
+        return client.wait(job, timeout=60), [watching.result() for watching in watched]
+
+
+@pytest.fixture(scope="module")
+def answered(listened: tuple[Job, list[list[Step]]]) -> Job:
+    return listened[0]
+
+
+def _watch(client: Recado, job: Job, transport: Any) -> list[Step]:
+    return list(client.steps(job, transport=transport, timeout=60))
 
 
 def submit(client: Recado) -> Job:
@@ -77,16 +90,12 @@ async def listen(link: str) -> Messages:
     return messages
 
 
-def test_all_listeners_are_told_the_same(client: Recado) -> None:
+def test_all_listeners_are_told_the_same(client: Recado, listened: tuple[Job, list[list[Step]]]) -> None:
     """Two WebSockets and a stream of server-sent events, at once for one job, get all types of steps in order.
 
     The text comes in pieces while it is written, and is that of the job's result.
     """
-    job = submit(client)
-    ways: list[Any] = ["websocket", "websocket", "sse"]
-    with ThreadPoolExecutor(len(ways)) as pool:
-        watched = [pool.submit(lambda way=way: list(client.steps(job, transport=way, timeout=60))) for way in ways]
-        steps = [watching.result() for watching in watched]
+    job, steps = listened
     first, *others = map(told, steps)
     assert [step["type"] for step in first] == TYPES
     assert others == [first] * 2

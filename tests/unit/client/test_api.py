@@ -74,6 +74,12 @@ CALLS: list[tuple[Act, Any, str, Any]] = [
         "POST /v1/live/tickets",
         None,
     ),
+    (
+        lambda c: c.live_ticket(ask=True),
+        (201, {"ticket": "t", "url": "wss://live?ticket=t", "expires_at": "2026-11-29T08:01:00Z"}, {}),
+        "POST /v1/live/tickets",
+        {"ask": True},
+    ),
     (lambda c: c.delete_job("job_1"), (202, "", {}), "DELETE /v1/jobs/job_1", None),
     (lambda c: c.delete_job("a/b"), (204, "", {}), "DELETE /v1/jobs/a%2Fb", None),
     (lambda c: c.end_links("job_1"), (204, "", {}), "DELETE /v1/jobs/job_1/links", None),

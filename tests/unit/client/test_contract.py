@@ -22,7 +22,7 @@ from recado import _api, _messages, models
 from recado.models import JobEvent, Record
 from rest.api import openapi
 from rest.api import upload_models as uploads
-from rest.api.live import LiveTicket
+from rest.api.live import LiveTicket, TicketRequest
 from tests.unit.client.cli import test_language_models, test_questions
 from tests.unit.client.test_api import CALLS
 
@@ -78,6 +78,7 @@ def test_every_call_is_a_route() -> None:
 def test_bodies_are_accepted() -> None:
     """The service accepts the bodies that the client sends."""
     accepting: dict[str, type[BaseModel]] = {
+        "POST /v1/live/tickets": TicketRequest,
         "POST /v1/search": documents.SearchRequest,
         "POST /v1/webhooks": hooks.WebhookRequest,
         "PATCH /v1/webhooks/wh_1": hooks.WebhookPatch,
@@ -85,7 +86,7 @@ def test_bodies_are_accepted() -> None:
         "POST /v1/webhooks/wh_1/recover": hooks.RecoverRequest,
         "POST /v1/webhooks/wh_1/replay": hooks.ReplayRequest,
     }
-    bodies: list[tuple[str, Any]] = [(line, body) for _, _, line, body in CALLS if line in accepting]
+    bodies: list[tuple[str, Any]] = [(line, body) for _, _, line, body in CALLS if line in accepting and body]
     assert {line for line, _ in bodies} == set(accepting)
     for line, body in bodies:
         accepting[line].model_validate(body)
