@@ -137,6 +137,17 @@ class StorageStack(Stack):
                 arns = [self.data.arn_for_objects(f"{prefix}*") for prefix in prefixes]
                 iam.Grant.add_to_principal(grantee=function, actions=[action], resource_arns=arns)
 
+    def grant_jobs(self, function: iam.IGrantable, *calls: str, index: bool = False) -> None:
+        """Allow these calls of DynamoDB on the jobs table, and with `index` to query its indexes.
+
+        The table holds the keys that links are signed with, so no function may scan it.
+        """
+        _grant_items(function, self.jobs, calls, index=index)
+
+    def grant_deliveries(self, function: iam.IGrantable, *calls: str, index: bool = False) -> None:
+        """The same for the deliveries table."""
+        _grant_items(function, self.deliveries, calls, index=index)
+
     def grant_epochs(self, function: iam.IGrantable) -> None:
         """Allow to read the epochs of owners in the table of keys, and no key."""
         iam.Grant.add_to_principal(
@@ -145,6 +156,14 @@ class StorageStack(Stack):
             resource_arns=[self.keys.table_arn],
             conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["owner#*"]}},
         )
+
+
+def _grant_items(function: iam.IGrantable, table: dynamodb.Table, calls: Sequence[str], *, index: bool) -> None:
+    """An operation of a transaction needs the permission of its own call, such as PutItem."""
+    iam.Grant.add_to_principal(grantee=function, actions=table_actions(*calls), resource_arns=[table.table_arn])
+    if index:
+        indexes = f"{table.table_arn}/index/*"
+        iam.Grant.add_to_principal(grantee=function, actions=table_actions("Query"), resource_arns=[indexes])
 
 
 def table_actions(*names: str) -> list[str]:

@@ -13,8 +13,10 @@ from stacks.constructs.job_queue import JobQueue
 from stacks.constructs.jobs_stream import jobs_stream
 from stacks.constructs.language_models import allow_calls
 from stacks.constructs.live_api import LiveApi
-from stacks.storage import RESULTS, StorageStack, table_actions
+from stacks.storage import RESULTS, StorageStack
 
+CHANGE_JOBS = ("GetItem", "PutItem", "UpdateItem", "DeleteItem")
+"""To change and end jobs: the end of a job deletes the item of its place among the open ones."""
 PUBLISH_WITHIN = Duration.hours(12)  # the stream itself keeps a record for 24 hours
 NEW_EVENTS = {
     "eventName": lambda_.FilterRule.is_equal("INSERT"),
@@ -46,7 +48,7 @@ class Publisher(Construct):
                 "DATA_BUCKET": storage.data.bucket_name,
             },
         )
-        storage.jobs.grant(self.function, *table_actions("BatchGetItem"))  # drops events of deleted jobs
+        storage.grant_jobs(self.function, "BatchGetItem")  # drops events of deleted jobs
         fan_out.events.grant_publish(self.function)
         fan_out.alerts.grant_publish(self.function)
         storage.grant_objects(self.function, write=("parked/",))
@@ -78,8 +80,8 @@ class Indexing(JobQueue):
             # A job that must wait is sent to the queue again. The job's deadline limits how often.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
-        storage.jobs.grant_read_write_data(start_job)
-        storage.deliveries.grant(start_job, *table_actions("BatchGetItem", "UpdateItem"))  # of deleted jobs
+        storage.grant_jobs(start_job, *CHANGE_JOBS, "Query", "ConditionCheckItem", "BatchWriteItem")
+        storage.grant_deliveries(start_job, "BatchGetItem", "UpdateItem")  # of deleted jobs
         storage.grant_objects(start_job, delete=("inputs/", "work/", RESULTS, "parked/"))
         super().__init__(scope, construct_id, worker=start_job, max_concurrency=config.indexing_concurrency)
         start_job.add_environment("INDEXING_QUEUE_URL", self.queue.queue_url)
@@ -112,7 +114,7 @@ class Embedding(JobQueue):
             # It waits by sending a message to its own queue. A count in the message limits how often.
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
-        storage.jobs.grant_read_write_data(worker)
+        storage.grant_jobs(worker, *CHANGE_JOBS, "Query", "BatchGetItem")
         storage.grant_objects(worker, read=("inputs/", "work/"), write=("work/", RESULTS), delete=("work/",))
         live.websocket_api.grant_manage_connections(worker)
         allow_calls(worker, config)
@@ -133,7 +135,7 @@ class JobFinisher(Construct):
         self.function = functions.create(
             "FinishJob", "jobs/finish_job", timeout=Duration.seconds(30), environment=_job_environment(storage)
         )
-        storage.jobs.grant_read_write_data(self.function)
+        storage.grant_jobs(self.function, *CHANGE_JOBS)
         storage.grant_objects(self.function, read=(RESULTS,), write=(RESULTS,))
 
 
@@ -170,7 +172,7 @@ class Reaper(Construct):
         indexing.dead_letters.grant_consume_messages(self.function)
         embedding.dead_letters.grant_consume_messages(self.function)
         storage.grant_objects(self.function)  # counts parked events
-        storage.jobs.grant_read_write_data(self.function)
+        storage.grant_jobs(self.function, *CHANGE_JOBS, index=True)
 
 
 def _job_environment(storage: StorageStack) -> dict[str, str]:

@@ -14,7 +14,7 @@ from stacks.config import Config
 from stacks.constructs.functions import Functions, call_every
 from stacks.constructs.gateway_logs import GatewayLogs
 from stacks.constructs.jobs_stream import jobs_stream
-from stacks.storage import StorageStack, table_actions
+from stacks.storage import StorageStack
 
 STAGE = "v1"
 # API Gateway closes a connection that is idle for ten minutes. A revocation ends connections within five.
@@ -46,15 +46,14 @@ class LiveApi(Construct):
 
     def _on_message(self) -> lambda_.Function:
         on_message = self._function("OnMessage", "live/on_message", timeout=Duration.seconds(29), keys=True)
-        self._storage.jobs.grant(on_message, *table_actions("GetItem", "PutItem", "DeleteItem", "Query"))
+        self._storage.grant_jobs(on_message, "GetItem", "PutItem", "DeleteItem", "Query", index=True)
         return on_message
 
     def _push(self) -> lambda_.Function:
         """The stream's second reader. After a lost record, the job's next event sends all that is missing."""
         push = self._function("Push", "live/push", timeout=Duration.minutes(1), memory_mb=1024)
-        self._storage.jobs.grant(
-            push, *table_actions("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
-        )
+        calls = ("GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem", "Query")
+        self._storage.grant_jobs(push, *calls, index=True)
         push.add_event_source(
             jobs_stream(
                 self._storage,
@@ -70,7 +69,7 @@ class LiveApi(Construct):
 
     def _ping(self) -> lambda_.Function:
         ping = self._function("Ping", "live/ping", timeout=Duration.seconds(58), retries=0, keys=True)
-        self._storage.jobs.grant(ping, *table_actions("BatchGetItem", "DeleteItem", "Query"))
+        self._storage.grant_jobs(ping, "BatchGetItem", "DeleteItem", index=True)
         call_every(self, "Pings", PING_EVERY, ping)
         return ping
 

@@ -11,6 +11,7 @@ from constructs import Construct
 
 from stacks.config import Config
 from stacks.constructs.functions import Functions
+from stacks.constructs.jobs import CHANGE_JOBS
 from stacks.constructs.language_models import models_environment
 from stacks.constructs.webhooks import outbound_environment
 from stacks.storage import RESULTS, StorageStack, table_actions
@@ -87,10 +88,9 @@ class RestFunctions(Construct):
         )
         indexing.grant_send_messages(api)
         webhooks.grant_send_messages(api)
-        storage.deliveries.grant(api, *table_actions("GetItem", "BatchGetItem", "Query"))
-        # an edited endpoint's circuit closes, and the deliveries that waited for it become due
-        storage.deliveries.grant(api, *table_actions("UpdateItem"))
-        storage.jobs.grant_read_write_data(api)
+        # UpdateItem: an edited endpoint's circuit closes, and the deliveries that waited for it become due
+        storage.grant_deliveries(api, "GetItem", "BatchGetItem", "Query", "UpdateItem", index=True)
+        storage.grant_jobs(api, *CHANGE_JOBS, "Query", "BatchGetItem", index=True)
         storage.grant_objects(
             api,
             read=("inputs/", "uploads/", RESULTS),
@@ -116,10 +116,9 @@ class RestFunctions(Construct):
             },
             reserved_concurrency=config.long_poll_reserved_concurrency,
         )
-        storage.jobs.grant_read_data(long_poll)
-        # leases of held requests, and the `ping` event that tests a webhook
-        storage.jobs.grant(long_poll, *table_actions("PutItem", "DeleteItem"))
-        storage.deliveries.grant(long_poll, *table_actions("GetItem", "Query"))
+        # PutItem, DeleteItem: leases of held requests, and the `ping` event that tests a webhook
+        storage.grant_jobs(long_poll, "GetItem", "Query", "PutItem", "DeleteItem")
+        storage.grant_deliveries(long_poll, "GetItem", "Query")
         storage.grant_epochs(long_poll)
         return long_poll
 

@@ -12,7 +12,8 @@ from constructs import Construct
 from stacks.config import Config
 from stacks.constructs.functions import Functions, call_every
 from stacks.constructs.job_queue import JobQueue
-from stacks.storage import StorageStack, table_actions
+from stacks.constructs.jobs import CHANGE_JOBS
+from stacks.storage import StorageStack
 
 
 class Webhooks(Construct):
@@ -99,18 +100,17 @@ class Webhooks(Construct):
 
     def _grant(self) -> None:
         """Exactly the calls that each makes. The sender may not scan or delete, since it calls unknown servers."""
-        jobs, deliveries = self._storage.jobs, self._storage.deliveries
+        storage = self._storage
         for function in (self.sender, self.dispatch, self.retry_scheduler):
             function.add_environment("WEBHOOKS_QUEUE_URL", self.queue.queue.queue_url)
             self.queue.queue.grant_send_messages(function)
-            deliveries.grant(function, *table_actions("GetItem", "PutItem", "UpdateItem"))
-        deliveries.grant(self.sender, *table_actions("BatchGetItem", "BatchWriteItem"))
-        deliveries.grant(self.dispatch, *table_actions("Query"))
-        deliveries.grant(self.retry_scheduler, *table_actions("Query"))
-        jobs.grant(self.sender, *table_actions("BatchGetItem", "PutItem"))
-        jobs.grant(self.dispatch, *table_actions("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem"))
-        jobs.grant(self.dispatch, *table_actions("DeleteItem"))  # a replay that ends is not open any more
-        jobs.grant(self.retry_scheduler, *table_actions("PutItem"))  # a job's last webhook attempt
+            index = function is not self.sender
+            storage.grant_deliveries(function, "GetItem", "PutItem", "UpdateItem", index=index)
+        storage.grant_deliveries(self.sender, "BatchGetItem", "BatchWriteItem")
+        storage.grant_jobs(self.sender, "BatchGetItem", "PutItem")
+        # CHANGE_JOBS: a replay that ends is not open any more
+        storage.grant_jobs(self.dispatch, *CHANGE_JOBS, "BatchGetItem", "Query", index=True)
+        storage.grant_jobs(self.retry_scheduler, "PutItem")  # a job's last webhook attempt
         self.notify.queue.grant_send_messages(self.dispatch)
         self._storage.secrets_key.grant_decrypt(self.sender)
 

@@ -105,7 +105,7 @@ class KindConstruct(Construct):
             environment=common | dict(environment or {}),
             reserved_concurrency=reserved_concurrency,
         )
-        storage.jobs.grant_read_write_data(function)
+        storage.grant_jobs(function, "GetItem", "PutItem", "UpdateItem")  # a Task ends no job
         storage.grant_objects(function, read=read, write=write, delete=delete)
         return function
 

@@ -91,7 +91,7 @@ class DocumentConstruct(KindConstruct):
                 "CORS_ORIGINS": ",".join(config.cors_origins),
             },
         )
-        storage.jobs.grant_read_data(search)
+        storage.grant_jobs(search, "Query")
         storage.grant_objects(search, read=("vectors/",))
         return search
 

@@ -95,6 +95,32 @@ def test_every_holder_is_on_the_list(app: Assembly) -> None:
     assert sorted(EXPECTED["grants"]) == sorted(roles(app))
 
 
+def test_no_function_may_scan(app: Assembly) -> None:
+    """The jobs table has the keys that links are signed with. An index is only queried."""
+    for holder, granted in all_grants(app).items():
+        for resource, actions in granted.items():
+            assert "dynamodb:Scan" not in actions, holder
+            if resource.endswith("/index/*"):
+                assert actions == {"dynamodb:Query"}, (holder, resource)
+
+
+def test_only_who_ends_jobs_or_leases_may_delete_items(app: Assembly) -> None:
+    """A stage of a job has no DeleteItem."""
+    found = {
+        holder for holder, granted in all_grants(app).items() if "dynamodb:DeleteItem" in granted.get("Jobs", ())
+    }
+    ending = {"api", "dispatch", "finish_job", "reaper", "start_job", "worker"}
+    assert found == ending | {"long_poll", "on_message", "ping", "push"}
+
+
+def test_grants_that_no_recorded_call_used_are_listed(app: Assembly) -> None:
+    """Integration tests record calls. What they do not use is listed with its reason, and still granted."""
+    listed = [grant for entry in EXPECTED["unexercised"] for grant in entry["grants"]]
+    assert len(listed) == len({tuple(grant) for grant in listed})
+    assert [grant for grant in listed if grant[2] not in specific(app, grant[0]).get(grant[1], set())] == []
+    assert all(entry["reason"].endswith(".") for entry in EXPECTED["unexercised"])
+
+
 def test_no_role_is_shared(app: Assembly) -> None:
     """Each function and state machine has a role of its own, without managed or inline policies."""
     names = list(roles(app).values())
