@@ -1,4 +1,4 @@
-"""Runs cdk-nag's AwsSolutions pack on the app with the defaults of cdk.json: `python -m tests.stacks.nag`.
+"""Runs cdk-nag's AwsSolutions pack and CDK's own validation on the app: `python -m tests.stacks.nag`.
 
 The findings are in `validation-report.json` beside the templates.
 """
@@ -27,7 +27,7 @@ def findings(cache: Path, sources: list[Path]) -> set[Finding]:
 
 def _audit() -> set[Finding]:
     with tempfile.TemporaryDirectory() as out:
-        done = synthesise("nag", Path(out))
+        done = synthesise("nag", Path(out), validation="true")
         report = Path(out, "validation-report.json")
         assert report.exists(), done.stderr
         return _read(json.loads(report.read_text()))

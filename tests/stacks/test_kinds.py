@@ -280,7 +280,10 @@ def test_default_grants_of_a_kinds_function(own: Assembly) -> None:
         "DeleteObject": {"work/*"},
         "AbortMultipartUpload": set(),
     }
-    assert allowed(own, role, "dynamodb:PutItem") == {f"{ARN}Jobs"}
+    for call in ("GetItem", "PutItem", "UpdateItem"):
+        assert allowed(own, role, f"dynamodb:{call}") == {f"{ARN}Jobs"}
+    for call in ("DeleteItem", "Scan", "Query"):
+        assert allowed(own, role, f"dynamodb:{call}") == set()
 
 
 # Subscriptions
