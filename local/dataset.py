@@ -43,7 +43,7 @@ def _follow(client: Recado, file: Path, console: Console) -> int:
     def take(webhook: Received) -> int:
         event = webhook.event
         received[event["event"].partition(".")[2]] = time.monotonic() - began, event
-        progress = f"  {event['done']:,} of {event['total']:,} rows" if "done" in event else ""
+        progress = f"  {event['done'] / event['total']:.0%}" if "done" in event else ""
         console.print(f"  {time.monotonic() - began:7.1f} s  {event['event']}{progress}", highlight=False)
         return 204
 
@@ -52,7 +52,10 @@ def _follow(client: Recado, file: Path, console: Console) -> int:
         console.print(f"  uploaded in parts in {time.monotonic() - began:.1f} s")
         began = time.monotonic()
         job = client.submit(
-            kind="dataset", input={"s3_key": key, "target": TARGET, "id_column": "order_id"}, webhook_url=url
+            kind="dataset",
+            input={"s3_key": key, "target": TARGET, "id_column": "order_id"},
+            webhook_url=url,
+            webhook_events=[f"dataset.{verb}" for verb in (*STAGES, "progressed", "failed")],
         )
         job = client.wait(job, timeout=TIMEOUT_SECONDS)
         _wait_for(received, job.status)

@@ -1,14 +1,16 @@
-"""Starts MiniStack, in its own environment, with six amendments. Run by `local.engine`; imports nothing of ours.
+"""Starts MiniStack, in its own environment, with seven amendments. Run by `local.engine`; imports nothing of ours.
 
 Each amendment says what MiniStack 1.5.33 does without it; the version is pinned, so look again when it changes.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import socketserver
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -16,6 +18,7 @@ from typing import Any
 
 HOLDS_REQUESTS = "rest.long_poll.handler"
 STOP_SECONDS = 5
+LARGE_BODY = 1024 * 1024
 
 
 def end_with_parent() -> None:
@@ -121,12 +124,70 @@ def say_where_websockets_connect() -> None:
     kinds["create"], kinds["update"] = reachable(kinds["create"]), reachable(kinds["update"])
 
 
+class MappedBody(mmap.mmap):
+    """The body of an object in a file without a name. What was read of it does not stay in memory."""
+
+    @classmethod
+    def of(cls, body: bytes) -> MappedBody:
+        with tempfile.TemporaryFile() as file:
+            file.write(body)
+            file.flush()
+            return cls(file.fileno(), len(body), access=mmap.ACCESS_READ)
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.madvise(mmap.MADV_DONTNEED)
+        return found
+
+
+def keep_large_objects_in_files() -> None:
+    """The engine keeps objects in memory: a file of one gigabyte would take three of them."""
+    from ministack.services import s3  # type: ignore[import-not-found]
+
+    def map_body(record: dict[str, Any] | None) -> None:
+        body = record.get("body") if record else None
+        if record and isinstance(body, bytes) and len(body) > LARGE_BODY:
+            record["body"] = MappedBody.of(body)
+
+    put, upload_part, complete, get = (
+        s3._put_object,
+        s3._upload_part,
+        s3._complete_multipart_upload,
+        s3._get_object,
+    )
+
+    def put_mapped(bucket: str, key: str, *rest: Any, **named: Any) -> Any:
+        answer = put(bucket, key, *rest, **named)
+        map_body(s3._buckets.get(bucket, {}).get("objects", {}).get(key))
+        return answer
+
+    def upload_part_mapped(bucket: str, key: str, body: bytes, query: Any, headers: Any) -> Any:
+        answer = upload_part(bucket, key, body, query, headers)
+        upload = s3._multipart_uploads.get(s3._qp(query, "uploadId")) or {"parts": {}}
+        for part in list(upload["parts"].values()):
+            map_body(part)
+        return answer
+
+    def complete_mapped(bucket: str, key: str, *rest: Any, **named: Any) -> Any:
+        answer = complete(bucket, key, *rest, **named)
+        map_body(s3._buckets.get(bucket, {}).get("objects", {}).get(key))
+        return answer
+
+    def get_whole(*args: Any, **named: Any) -> Any:
+        status, headers, body = get(*args, **named)
+        return status, headers, body[:] if isinstance(body, MappedBody) else body
+
+    s3._put_object, s3._upload_part = put_mapped, upload_part_mapped
+    s3._complete_multipart_upload, s3._get_object = complete_mapped, get_whole
+
+
 if __name__ == "__main__":
     answer_at_once()
     say_where_websockets_connect()
     say_where_the_api_stands()
     share_the_cores()
     retry_failed_stream_batches()
+    keep_large_objects_in_files()
     if "--end-with-parent" in sys.argv:
         sys.argv.remove("--end-with-parent")
         end_with_parent()

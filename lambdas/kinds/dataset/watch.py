@@ -25,16 +25,12 @@ class Watch:
     """What a stage tells of its progress, and asks whether to go on. This one belongs to no job."""
 
     def __init__(self) -> None:
-        self.done = self.total = 0
+        self.share = 0.0
         self._engines: list[Interruptible] = []
 
-    def expect(self, total: int) -> None:
-        """A stage begins to work on so many rows."""
-        self.done, self.total = 0, total
-
-    def advance(self, done: int) -> None:
-        """So many rows are done. Raises JobClosed if the job has ended."""
-        self.done = done
+    def advance(self, share: float) -> None:
+        """This share of the stage is done, from 0 to 1. Raises JobClosed if the job has ended."""
+        self.share = min(share, 1.0)
         self.check()
 
     def check(self) -> None:
@@ -58,9 +54,9 @@ class Watch:
 
 
 class JobWatch(Watch):
-    """Looks every two seconds. `require_open` raises JobClosed; `report` takes rows done and in all."""
+    """Looks every two seconds. `require_open` raises JobClosed; `report` takes the share of the stage."""
 
-    def __init__(self, require_open: Callable[[], None], report: Callable[[int, int], None]) -> None:
+    def __init__(self, require_open: Callable[[], None], report: Callable[[float], None]) -> None:
         super().__init__()
         self._require_open, self._report = require_open, report
         self._looked = time.monotonic()
@@ -70,5 +66,4 @@ class JobWatch(Watch):
             return
         self._looked = time.monotonic()
         self._require_open()
-        if self.total:
-            self._report(min(self.done, self.total), self.total)
+        self._report(self.share)

@@ -56,3 +56,10 @@ def test_the_function_that_holds_requests_exists() -> None:
     """It is excluded from the limit of concurrent invocations by the name of its handler."""
     file = Path(__file__).parents[3] / "lambdas" / f"{launcher.HOLDS_REQUESTS.replace('.', '/')}.py"
     assert file.is_file()
+
+
+def test_large_bodies_are_files() -> None:
+    """A body in a file is read like bytes, whole and in part, and no file is left."""
+    data = bytes(range(256)) * 8192
+    body = launcher.MappedBody.of(data)
+    assert (len(body), body[:], body[5:9], b"".join([body])) == (len(data), data, data[5:9], data)

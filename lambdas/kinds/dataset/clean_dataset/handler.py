@@ -46,6 +46,7 @@ def _clean(stage: Stage) -> dict[str, Any]:
         date_orders=source.get("date_columns"),
         check_header=lambda dialect: _check_header(dialect, source),
         max_rows=dataset_dependencies.settings.dataset_max_rows,
+        size=source["bytes"],
     )
     facts = _facts(stage, found, files, seconds=time.monotonic() - began)
     for path in (files.table, files.rejects, files.unreadable):

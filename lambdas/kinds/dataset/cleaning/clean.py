@@ -29,6 +29,9 @@ MAX_REJECTED_SHARE = 0.5
 FEW_RECORDS = 20
 """So few records may all but one be rejected."""
 
+READING, CONVERTING = 0.2, 0.6
+"""Shares of the time of cleaning, for the progress: reading, and then converting each chunk."""
+
 Source = Callable[[], Iterable[bytes]]
 """The bytes of the file from its beginning, in blocks. It may be called twice."""
 CheckHeader = Callable[[Dialect], None]
@@ -81,16 +84,17 @@ def clean(
     drop_duplicates: bool = True,
     check_header: CheckHeader = lambda dialect: None,
     max_rows: int = 2**62,
+    size: int = 0,
 ) -> Cleaned:
     """Clean a file. `types`: of columns by name, instead of inferred ones; other columns are left as text.
 
-    Raises RejectedDataset with what to do, and JobClosed if the watch says so.
+    `size`: of the file in bytes, for the progress. Raises RejectedDataset with what to do, and JobClosed.
     """
-    read = _read(source, folder, files.rejects, watch, check_header, max_rows)
+    read = _read(source, folder, files.rejects, watch, check_header, max_rows, size)
     chosen = _chosen(read, date_orders or {}, types)
     with engine(folder, watch) as connection:
         first, chosen, counts = _convert(connection, read, chosen, watch, fixed=types is not None)
-        watch.check()
+        watch.advance(READING + CONVERTING)
         rejected = np.zeros(read.count.records, dtype=np.bool_)
         rejected[np.asarray(read.count.rejected, dtype=np.int64) - 1] = True
         repeated = table.duplicates(connection, first, rejected) if drop_duplicates else np.zeros_like(rejected)
@@ -131,13 +135,13 @@ def require_columns(dialect: Dialect, names: Mapping[str, str]) -> None:
 
 
 def _read(
-    source: Source, folder: Path, rejects: Path, watch: Watch, check_header: CheckHeader, max_rows: int
+    source: Source, folder: Path, rejects: Path, watch: Watch, check_header: CheckHeader, max_rows: int, size: int
 ) -> _Read:
     try:
-        return _read_as(None, source, folder, rejects, watch, check_header, max_rows)
+        return _read_as(None, source, folder, rejects, watch, check_header, max_rows, size)
     except NotUtf8:
         encoding = encodings.detect(source())
-        return _read_as(encoding, source, folder, rejects, watch, check_header, max_rows)
+        return _read_as(encoding, source, folder, rejects, watch, check_header, max_rows, size)
 
 
 def _read_as(
@@ -148,6 +152,7 @@ def _read_as(
     watch: Watch,
     check_header: CheckHeader,
     max_rows: int,
+    size: int,
 ) -> _Read:
     """`encoding`: if the whole file was looked at before."""
     blocks = iter(source())
@@ -171,9 +176,11 @@ def _read_as(
             lines=len(head[:start].splitlines()),
             reject_invalid=encoding is not None,
         )
+        written = 0
         for block in sampler.watch(splitter.split(_chain(head[start:], text))):
             chunks.write(block)
-            watch.advance(splitter.count.records)
+            written += len(block)
+            watch.advance(READING * written / size if size else 0.0)
             _require_few(splitter.count.records, max_rows)
     _check(splitter.count)
     values = sampler.columns(len(dialect.names), delimiter=dialect.delimiter, quoted=dialect.quoted)
@@ -243,7 +250,14 @@ def _convert(
     """(table, types, unreadable values of each column). A column with too many is read as text, unless `fixed`."""
     chosen = list(types)
     while True:
-        first = table.first_pass(connection, read.chunks, read.dialect, chosen, watch)
+        first = table.first_pass(
+            connection,
+            read.chunks,
+            read.dialect,
+            chosen,
+            watch,
+            on_done=lambda share: watch.advance(READING + CONVERTING * share),
+        )
         table.require_equal(read.count.records, first.rows)
         counts = table.unreadable_counts(connection, first, chosen)
         worst = [] if fixed else table.too_unreadable(connection, first, chosen, counts)

@@ -7,7 +7,7 @@ file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -58,7 +58,12 @@ class FirstTable:
 
 
 def first_pass(
-    connection: Connection, chunks: Sequence[Path], dialect: Dialect, types: Sequence[ColumnType], watch: Watch
+    connection: Connection,
+    chunks: Sequence[Path],
+    dialect: Dialect,
+    types: Sequence[ColumnType],
+    watch: Watch,
+    on_done: Callable[[float], None] = lambda share: None,
 ) -> FirstTable:
     """Write the typed columns `v0…`, the texts that are not of the type `u0…`, and the hashes `h1`, `h2`.
 
@@ -80,18 +85,21 @@ def first_pass(
         for chunk, file in zip(chunks, files, strict=True)
     ]
     connection.execute("SET threads = 1")
-    _side_by_side(connection, copies, watch)
+    _side_by_side(connection, copies, watch, on_done)
     connection.execute(f"SET threads = {threads()}")
     rows = (scalar(connection, f"SELECT count(*) FROM read_parquet({literal(str(file))})") for file in files)
     return FirstTable(tuple(files), tuple(accumulate(rows, initial=0)))
 
 
-def _side_by_side(connection: Connection, statements: Sequence[str], watch: Watch) -> None:
+def _side_by_side(
+    connection: Connection, statements: Sequence[str], watch: Watch, on_done: Callable[[float], None]
+) -> None:
     cursors = [connection.cursor() for _ in range(min(threads(), len(statements)))]
     try:
         running = [cursors[n % len(cursors)].start(statement) for n, statement in enumerate(statements)]
-        for each in running:
+        for number, each in enumerate(running, 1):
             watch.wait_for(each)
+            on_done(number / len(running))
     finally:
         for cursor in cursors:
             cursor.close()

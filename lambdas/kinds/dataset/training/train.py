@@ -97,7 +97,7 @@ def train(
         choice = choose(connection, source, columns, goal, excluded={target: "target"} | excluded)
         rows = _read(connection, source, goal, choice, limits.rows)
     steps = _curve(rows, goal, choice, limits, watch, list(done), on_step)
-    best = max(steps, key=lambda step: (round(step.score, 12), -step.rows))
+    best = steps[-1]  # of the most rows: that a smaller sample scores better is chance
     booster = model.load(best.text)
     schema = Schema(
         task=goal.task,
@@ -197,7 +197,6 @@ def _curve(
 ) -> list[Step]:
     available = int((~rows.held_out).sum())
     sizes, began = _sizes(min(available, limits.rows)), time.monotonic()
-    watch.expect(sum(sizes))
     for place, size in enumerate(sizes):
         if place < len(done):
             continue
@@ -206,7 +205,7 @@ def _curve(
         step = _step(rows, goal, choice, size / available, watch)
         on_step(step)
         done.append(step)
-        watch.advance(sum(sizes[: place + 1]))
+        watch.advance(sum(sizes[: place + 1]) / sum(sizes))
     return done
 
 
