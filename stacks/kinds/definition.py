@@ -80,9 +80,8 @@ def single_task(name: str, *, timeout_seconds: int) -> State:
                 "ResultPath": None,
                 "TimeoutSeconds": 300,
                 "Catch": caught,
-                "Next": "Completed",
+                "End": True,
             },
-            "Completed": {"Type": "Succeed"},
             LAST_RESORT: {
                 "Type": "Task",
                 "Resource": "${FinishJob}",

@@ -54,6 +54,8 @@ def sent(state: State, data: Data, context: Data) -> Any:
 
 def output(state: State, data: Data, result: Any) -> Data:
     """The state's input with its result put in at `ResultPath`; null drops the result."""
+    if "ResultSelector" in state:
+        result = template(state["ResultSelector"], result, {})
     return placed(data, state.get("ResultPath", "$"), result)
 
 
