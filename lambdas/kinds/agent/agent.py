@@ -61,10 +61,12 @@ class Question:
     answer_tokens: int
 
     @property
-    def query(self) -> str:
-        """What is searched for first: a follow-up question needs the words of the one before."""
-        last = f"{self.turns[-1].question} " if self.turns else ""
-        return f"{last}{self.text}"
+    def queries(self) -> tuple[str, ...]:
+        """What is searched for first: the question; in a session also with the question before it."""
+        if not self.turns:
+            return (self.text,)
+        together = f"{self.turns[-1].question} {self.text}"
+        return (self.text, together) if self.max_steps > 1 else (together,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +112,8 @@ class Agent:
             self._think("I search the documents for the words of the question.")
         if progress.pending:
             self._finish(progress.pending.name, progress.pending.input)
-        elif not progress.calls:
-            self._use(prompts.SEARCH, {"query": self._question.query})
+        for query in self._question.queries[len(progress.calls) :]:
+            self._use(prompts.SEARCH, {"query": query})
         while progress.passages and not progress.is_gathered and self._may_go_on():
             if not self._step():
                 return
