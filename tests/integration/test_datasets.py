@@ -83,3 +83,16 @@ def test_refused(service: Service, given: dict[str, Any], field: str) -> None:
     body = {"kind": "dataset", "input": {"s3_key": key, "target": "returned", **given}}
     answer = service.call("POST", "/jobs", json=body)
     assert (answer.status, answer.json()["field"]) == (422, field)
+
+
+@pytest.mark.parametrize("function", ["clean_dataset", "train_model", "predict_rows", "export_results"])
+def test_cancel(service: Service, function: str) -> None:
+    """Of a job that is canceled while a stage writes, no file is left."""
+    rule = service.cloud.on(
+        "s3", "PutObject", lambda _: service.cancel(job_id), function=function, when=lambda call: call.index > 1
+    )
+    job_id = submitted(service)
+    service.cloud.settle(within=HOUR)
+    assert rule.hits == 1
+    assert service.job(job_id)["status"] == "canceled"
+    assert service.keys(f"results/ana/{job_id}/") + service.keys(f"work/{job_id}/") == []
