@@ -45,6 +45,18 @@ def test_files(service: Service) -> None:
     assert [json.loads(line)["record"] for line in unpredicted] == [10]
 
 
+def test_long_names(service: Service) -> None:
+    """Names and classes as long as a record do not make events that cannot be sent."""
+    name, label = b"n" * 200_000, b"c" * 100_000
+    data = (
+        ORDERS.replace(b"price", name, 1).replace(b",yes", b"," + label).replace(b",no\n", b",d" + label + b"\n")
+    )
+    job_id = submitted(service, s3_key=service.upload(data, content_type="text/csv"))
+    service.cloud.settle(within=HOUR)
+    assert service.job(job_id)["status"] == "completed", service.job(job_id)["error"]
+    assert max(len(json.dumps(event)) for event in service.events(job_id)) < 32 * 1024
+
+
 @pytest.mark.parametrize(
     ("data", "options", "code", "stage"),
     [
