@@ -45,6 +45,18 @@ def test_files(service: Service) -> None:
     assert [json.loads(line)["record"] for line in unpredicted] == [10]
 
 
+def test_long_names(service: Service) -> None:
+    """Names and classes as long as a record do not make events that cannot be sent."""
+    name, label = b"n" * 200_000, b"c" * 100_000
+    data = (
+        ORDERS.replace(b"price", name, 1).replace(b",yes", b"," + label).replace(b",no\n", b",d" + label + b"\n")
+    )
+    job_id = submitted(service, s3_key=service.upload(data, content_type="text/csv"))
+    service.cloud.settle(within=HOUR)
+    assert service.job(job_id)["status"] == "completed", service.job(job_id)["error"]
+    assert max(len(json.dumps(event)) for event in service.events(job_id)) < 32 * 1024
+
+
 @pytest.mark.parametrize(
     ("data", "options", "code", "stage"),
     [
@@ -83,3 +95,16 @@ def test_refused(service: Service, given: dict[str, Any], field: str) -> None:
     body = {"kind": "dataset", "input": {"s3_key": key, "target": "returned", **given}}
     answer = service.call("POST", "/jobs", json=body)
     assert (answer.status, answer.json()["field"]) == (422, field)
+
+
+@pytest.mark.parametrize("function", ["clean_dataset", "train_model", "predict_rows", "export_results"])
+def test_cancel(service: Service, function: str) -> None:
+    """Of a job that is canceled while a stage writes, no file is left."""
+    rule = service.cloud.on(
+        "s3", "PutObject", lambda _: service.cancel(job_id), function=function, when=lambda call: call.index > 1
+    )
+    job_id = submitted(service)
+    service.cloud.settle(within=HOUR)
+    assert rule.hits == 1
+    assert service.job(job_id)["status"] == "canceled"
+    assert service.keys(f"results/ana/{job_id}/") + service.keys(f"work/{job_id}/") == []

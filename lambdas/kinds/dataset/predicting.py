@@ -21,6 +21,8 @@ from kinds.dataset.watch import Watch
 
 BLOCK_RECORDS = 500_000
 BINS = 20
+MAX_LABEL = 100
+"""Characters of a class in the event."""
 MAX_UNREADABLE = 0.5
 PREDICTION, PROBABILITY = "prediction", "probability"
 
@@ -110,7 +112,7 @@ def distribution(folder: Path, predictions: str, schema: Schema, watch: Watch) -
         ).fetchall()
         counted = dict(bins)
         return {
-            "classes": {str(label): int(count) for label, count in sorted(classes)},
+            "classes": {str(label)[:MAX_LABEL]: int(count) for label, count in sorted(classes)},
             "probability_bins": [int(counted.get(place, 0)) for place in range(BINS)],
         }
 

@@ -269,6 +269,7 @@ def test_a_file_is_combined_with_other_fields(call: Caller, http: StubHttp) -> N
     given = {"target": "price", "options": {"rows": 9}}
     call(lambda c: c.submit(b"a,b", filename="a.csv", kind="dataset", input=given))
     assert http.body(2) == {"kind": "dataset", "input": {**given, "s3_key": "uploads/me/x"}}
+    assert http.body(0)["kind"] == "dataset"  # each kind has its own limit of uploads
     assert given == {"target": "price", "options": {"rows": 9}}
 
 

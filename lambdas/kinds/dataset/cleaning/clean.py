@@ -26,6 +26,8 @@ from kinds.dataset.watch import Watch
 
 HEAD_BYTES = 1024 * 1024
 MAX_REJECTED_SHARE = 0.5
+SHOWN_COLUMNS, SHOWN_CHARACTERS = 50, 60
+"""Names in the message about a missing column."""
 FEW_RECORDS = 20
 """So few records may all but one be rejected."""
 
@@ -125,7 +127,7 @@ def require_columns(dialect: Dialect, names: Mapping[str, str]) -> None:
     for field_name, name in names.items():
         same = [given for given in dialect.given if given.lower() == name.lower()]
         if name not in dialect.names:
-            listed = ", ".join(dialect.names[:50])
+            listed = ", ".join(given[:SHOWN_CHARACTERS] for given in dialect.names[:SHOWN_COLUMNS])
             raise ColumnMissing(f"{field_name}: the file has no column {name!r}. Its columns are: {listed}.")
         if len(same) > 1:
             raise AmbiguousColumn(f"{field_name}: the file has {len(same)} columns {name!r}. Rename all but one.")

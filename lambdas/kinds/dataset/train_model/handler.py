@@ -17,6 +17,8 @@ from kinds.dataset.training.train import Limits, Step, train
 NAMES = DatasetFiles()
 FACTS, CLEANED = "trained.json", "cleaned.json"
 TOP_FEATURES = 20
+MAX_TEXT = 300
+"""Characters of a text in the event: names of columns may be as long as a record."""
 TOLD = (
     *("task", "metrics", "baseline", "rows_used", "rows_held_out", "learning_curve", "tree_hash"),
     *("warnings", "seconds"),
@@ -25,8 +27,10 @@ TOLD = (
 
 def work(stage: Stage) -> Mapping[str, Any]:
     facts = stage.load(FACTS) if stage.has(FACTS) else _train(stage)
-    top = facts["top_features"][:TOP_FEATURES]
-    stage.attempt.step("trained", **{name: facts[name] for name in TOLD}, top_features=top)
+    told = {name: facts[name] for name in TOLD}
+    told["warnings"] = [text[:MAX_TEXT] for text in facts["warnings"][:TOP_FEATURES]]
+    top = [each | {"feature": each["feature"][:MAX_TEXT]} for each in facts["top_features"][:TOP_FEATURES]]
+    stage.attempt.step("trained", **told, top_features=top)
     return {"task": facts["task"]}
 
 

@@ -69,7 +69,7 @@ def choose(
     for (one, nulls), (other, more) in combinations(dates[:MAX_PAIRED_DATES], 2):
         choice.features.append(Feature("difference", (other, one), had_nulls=nulls or more))
     if not choice.features:
-        reasons = ", ".join(f"{name}: {reason}" for name, reason in list(choice.dropped.items())[:20])
+        reasons = ", ".join(f"{name[:60]}: {reason}" for name, reason in list(choice.dropped.items())[:20])
         raise NoFeatures(f"No column is left to learn from ({reasons}). Add columns that tell about the target.")
     return choice
 
