@@ -52,6 +52,12 @@ def project_before(directory: Path) -> Path:
     return directory
 
 
+def kinds_of(project: Path) -> list[str]:
+    """The kinds whose jobs wait for the worker, if the project has them, too."""
+    waiting = [name for name, kind in KINDS.items() if kind.submittable and (kind.work or kind.on_batch)]
+    return [name for name in waiting if (project / "lambdas" / "kinds" / name / "kind.py").exists()]
+
+
 def synthesise(project: Path, workspace: Path, context: Mapping[str, str]) -> Path:
     """The assembly that the project's own code makes of it."""
     command = [sys.executable, "-c", SYNTHESISE, str(workspace), json.dumps(context)]
@@ -62,10 +68,11 @@ def synthesise(project: Path, workspace: Path, context: Mapping[str, str]) -> Pa
 
 @dataclass(frozen=True)
 class Upgrade:
-    """A system with the version before, and the assembly of this one."""
+    """A system with the version before, and the assembly of this one. `kinds`: of jobs that both versions have."""
 
     system: System
     assembly: Path
+    kinds: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +95,7 @@ def upgrade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgrade]:
         deploy.bootstrap(running)
         outputs = deploy.deploy(running, old.result())
         requests.put(f"{fake.endpoint}/customization", json={"seconds": 0}, timeout=10).raise_for_status()
-        yield Upgrade(System(running, outputs, old.result()), new.result())
+        yield Upgrade(System(running, outputs, old.result()), new.result(), kinds_of(project))
 
 
 @contextmanager
@@ -133,9 +140,8 @@ def finished(system: System, api: Api, kind: str, job_id: str) -> dict[str, Any]
 
 
 def test_jobs_that_run_during_an_upgrade_complete(upgrade: Upgrade) -> None:
-    """Each kind's job began with the version before, whose messages, tokens and definitions this one ends."""
-    system = upgrade.system
-    kinds = [name for name, kind in KINDS.items() if kind.submittable]
+    """Jobs began with the version before, whose messages, tokens and definitions this one ends."""
+    system, kinds = upgrade.system, upgrade.kinds
     api = system.caller("acme")
     with no_model_calls(system):
         jobs = {kind: submit(api, kind) for kind in kinds}
