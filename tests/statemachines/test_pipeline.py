@@ -115,7 +115,7 @@ class TestRetries:
         job_id = service.submit()
         with service.paused_reaper():
             service.cloud.settle(within=3600)
-        service.assert_over(job_id, "failed", "internal", "chunk")
+        service.assert_over(job_id, "failed", "unavailable", "chunk")
         assert "injected" not in json.dumps(service.job(job_id))
 
     def test_a_worker_that_dies_is_run_again(self, service: Service) -> None:
@@ -137,7 +137,7 @@ class TestRetries:
         service.cloud.fail("sqs", "SendMessage", "InternalError", times=6, **options)
         unlucky = service.submit()
         service.cloud.settle(within=600)
-        service.assert_over(unlucky, "failed", "internal", "embed")
+        service.assert_over(unlucky, "failed", "unavailable", "embed")
 
 
 STAGE_FUNCTIONS = {function for function, _, _ in WORKERS.values()}
