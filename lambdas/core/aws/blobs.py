@@ -81,24 +81,18 @@ class Blobs:
         if max_bytes is not None:
             options["Range"] = f"bytes=0-{max_bytes - 1}"
         try:
-            answer = self._client.get_object(Bucket=self._bucket, Key=key, **options)
+            return self._read(key, **options)
         except ClientError as error:
             if aws_errors.code(error) == "InvalidRange":  # an empty object has no first byte
                 return b""
-            if aws_errors.code(error) in GONE:
-                raise SourceNotFound(SOURCE_GONE) from error
             raise
-        return answer["Body"].read()
 
     def download(self, key: str, path: Path, *, etag: str | None = None) -> int:
         """Read an object into a file, several ranges at a time, and return its size in bytes.
 
         Raises SourceNotFound if it does not exist, has another ETag, or is replaced meanwhile.
         """
-        found = self.head(key)
-        if found is None or etag not in (None, found[1]):
-            raise SourceNotFound(SOURCE_GONE)
-        size, pinned = found
+        size, pinned = self._pin(key, etag)
         with path.open("wb") as file:
 
             def copy(start: int) -> None:
@@ -110,10 +104,7 @@ class Blobs:
 
     def stream(self, key: str, *, etag: str | None = None) -> Iterator[bytes]:
         """The bytes of an object in order, in blocks; the next ones are read meanwhile. Raises as `download`."""
-        found = self.head(key)
-        if found is None or etag not in (None, found[1]):
-            raise SourceNotFound(SOURCE_GONE)
-        size, pinned = found
+        size, pinned = self._pin(key, etag)
 
         def read(start: int) -> bytes:
             return self._range(key, start, min(start + RANGE_BYTES, size), etag=pinned)
@@ -129,12 +120,21 @@ class Blobs:
                 waiting.extend(pool.submit(read, start) for start in islice(starts, 1))
                 yield block
 
+    def _pin(self, key: str, etag: str | None) -> tuple[int, str]:
+        """The size and the ETag of an object. Raises SourceNotFound if there is none, or it has another ETag."""
+        found = self.head(key)
+        if found is None or etag not in (None, found[1]):
+            raise SourceNotFound(SOURCE_GONE)
+        return found
+
     def _range(self, key: str, start: int, end: int, *, etag: str) -> bytes:
         """The bytes from `start` to before `end`."""
+        return self._read(key, IfMatch=etag, Range=f"bytes={start}-{end - 1}")
+
+    def _read(self, key: str, **options: Any) -> bytes:
+        """`options` of GetObject. Raises SourceNotFound."""
         try:
-            answer = self._client.get_object(
-                Bucket=self._bucket, Key=key, IfMatch=etag, Range=f"bytes={start}-{end - 1}"
-            )
+            answer = self._client.get_object(Bucket=self._bucket, Key=key, **options)
         except ClientError as error:
             if aws_errors.code(error) in GONE:
                 raise SourceNotFound(SOURCE_GONE) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, Field
 
 from core.models import Request, ShortText
@@ -39,3 +41,15 @@ class ModelResult(BaseModel):
     model: str
     stop_reason: str = Field(description="Why the text ends: `end`, `stop_sequence`, or `max_tokens` (cut off).")
     sample: bool = Field(False, description="True if no model answered and this is a recorded sample.")
+
+
+def sample_facts() -> dict[str, Any]:
+    """The fields of ModelResult for a recorded sample: no model was called."""
+    return {
+        "usage": {"input_tokens": 0, "output_tokens": 0},
+        "cost_usd": 0.0,
+        "cost_estimated": False,
+        "model": "sample",
+        "stop_reason": "end",
+        "sample": True,
+    }

@@ -75,9 +75,9 @@ def _described(request: ModelRequest) -> str:
 
 
 def _schema(request: ModelRequest) -> dict[str, Any]:
-    forms = [_object(tool={"const": tool.name}, arguments=_own_parameters(tool)) for tool in request.tools]
+    forms = [object_schema(tool={"const": tool.name}, arguments=_own_parameters(tool)) for tool in request.tools]
     if not request.require_tool:
-        forms.append(_object(answer=request.schema or {"type": "string"}))
+        forms.append(object_schema(answer=request.schema or {"type": "string"}))
     definitions = {
         f"{tool.name}.{name}": _referring(schema, tool.name)
         for tool in request.tools
@@ -86,7 +86,8 @@ def _schema(request: ModelRequest) -> dict[str, Any]:
     return {"oneOf": forms, **({"$defs": definitions} if definitions else {})}
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def object_schema(**properties: Any) -> dict[str, Any]:
+    """A JSON schema of an object with exactly these properties, each with its schema."""
     return {
         "type": "object",
         "properties": properties,

@@ -114,25 +114,25 @@ class Agent:
             self._finish(progress.pending.name, progress.pending.input)
         for query in self._question.queries[len(progress.calls) :]:
             self._use(prompts.SEARCH, {"query": query})
-        while progress.passages and not progress.is_gathered and self._may_go_on():
-            if not self._step():
+        while progress.passages and not progress.is_gathered and self._has_steps_left():
+            decision = self._decision()
+            if not (self._calls.is_affordable(decision, self._request()) and self._step(decision)):
                 return
 
-    def _may_go_on(self) -> bool:
-        within = len(self._progress.calls) < self._question.max_steps and not self._progress.is_stuck
-        return within and self._calls.is_affordable(self._decision(), self._request())
+    def _has_steps_left(self) -> bool:
+        return len(self._progress.calls) < self._question.max_steps and not self._progress.is_stuck
 
-    def _step(self) -> bool:
+    def _step(self, decision: ModelRequest) -> bool:
         """Have the model choose a call and carry it out. False if it wants to answer, or repeats itself."""
-        made = self._decide()
+        made = self._decide(decision)
         if made is None or not made.tool_calls:
             return False
         return self._carry_out(made.tool_calls[0], thought=made.text.strip())
 
-    def _decide(self) -> ModelAnswer | None:
+    def _decide(self, decision: ModelRequest) -> ModelAnswer | None:
         """None if what the model wrote is not a call: another try at the same would not be better."""
         try:
-            return self._calls.make(self._decision_name(), self._decision())
+            return self._calls.make(self._decision_name(), decision)
         except MalformedAnswer:
             return None
 

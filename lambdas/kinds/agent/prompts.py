@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from core.llm.provider import Message, Tool
+from core.llm.tool_schema import object_schema
 from kinds.agent.citations import NO_ANSWER
 from kinds.agent.passages import Passage, Turn
 
@@ -95,7 +96,7 @@ def _search() -> Tool:
     return Tool(
         name=SEARCH,
         description="Find passages. query: a few words that the passages would contain.",
-        parameters=_object(query=query),
+        parameters=object_schema(query=query),
     )
 
 
@@ -104,23 +105,16 @@ def _read(documents: Sequence[str]) -> Tool:
     return Tool(
         name=READ,
         description="Read one chunk of a document that was found. Chunks are numbered from 0.",
-        parameters=_object(document_id={"enum": names}, chunk={"type": "integer", "minimum": 0}),
+        parameters=object_schema(document_id={"enum": names}, chunk={"type": "integer", "minimum": 0}),
     )
 
 
 def _answer() -> Tool:
     return Tool(
-        name=ANSWER, description="The passages have the answer, or no more can be found.", parameters=_object()
+        name=ANSWER,
+        description="The passages have the answer, or no more can be found.",
+        parameters=object_schema(),
     )
-
-
-def _object(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
 
 
 def code_of(secret: str, call: str) -> str:

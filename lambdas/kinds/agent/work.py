@@ -16,6 +16,7 @@ from core.live.step_channel import StepChannel
 from core.llm.answers import ModelAnswer
 from core.llm.catalog import Model
 from core.llm.estimate import model_of
+from core.llm.options import sample_facts
 from core.llm.prices import cost
 from core.llm.provider import ModelRequest, Usage
 from core.llm.tokens import estimate_input
@@ -217,10 +218,5 @@ def _sample(job: Job) -> Mapping[str, Any]:
         "unsupported": [],
         "tool_calls": 0,
         "session": job.input["session"],
-        "usage": {"input_tokens": 0, "output_tokens": 0},
-        "cost_usd": 0.0,
-        "cost_estimated": False,
-        "model": "sample",
-        "stop_reason": "end",
-        "sample": True,
+        **sample_facts(),
     }

@@ -14,6 +14,7 @@ from core.jobs import Attempt, Job, Wait
 from core.live.channel import Channel
 from core.llm.answers import ModelAnswer
 from core.llm.estimate import model_of
+from core.llm.options import sample_facts
 from kinds.completion.prompt import model_request
 
 CALL = "completion"
@@ -36,7 +37,7 @@ def complete(attempt: Attempt, *, is_last: bool) -> Mapping[str, Any]:
         return _result(earlier or _call(attempt))
     except ModelUnavailable:
         if is_last and job.input["allow_sample"]:
-            return _sample()
+            return {"text": SAMPLE, **sample_facts()}
         raise
 
 
@@ -82,16 +83,4 @@ def _result(answer: ModelAnswer) -> Mapping[str, Any]:
         "model": answer.model,
         "stop_reason": answer.stop_reason,
         "sample": False,
-    }
-
-
-def _sample() -> Mapping[str, Any]:
-    return {
-        "text": SAMPLE,
-        "usage": {"input_tokens": 0, "output_tokens": 0},
-        "cost_usd": 0.0,
-        "cost_estimated": False,
-        "model": "sample",
-        "stop_reason": "end",
-        "sample": True,
     }
